@@ -25,6 +25,9 @@ std::string_view name_of(OpClass c);
 /// What autocast does with an op: runs it in low precision, in fp32, or in what its operands have.
 enum class Autocast { low, fp32, follow };
 
+/// The identity of an op: ops/op.h has the enumerators.
+enum class Op : uint16_t;
+
 struct Cost {
   double flops = 0;
   double bytes_read = 0;
@@ -116,6 +119,7 @@ struct LossTrait {
 
 struct OpDef {
   std::string name;
+  Op id{};          // given by all_ops(), by the name
   std::string doc;  // a comment with shapes and the accumulation dtype
   OpClass op_class = OpClass::elementwise;
   Autocast autocast = Autocast::follow;
@@ -160,6 +164,13 @@ struct OpDef {
   /// byte offset in it. Such a node costs nothing and has no kernel.
   std::function<std::optional<int64_t>(const Node&, std::span<const Type> in)> view;
 
+  /// An element-wise op as an expression of C++ for backends that generate code: {0}, {1}, ... are
+  /// the operands, {one} is 1 in their type, {approximate} the attribute of that name. Empty: they
+  /// have none.
+  std::string code;
+  /// The operator of ONNX that means the same; empty where none does, or only with attributes.
+  std::string_view onnx;
+
   // -- traits: what passes, plans and reports ask about an op instead of its name
   // ----------------------------------------------------------------------------------
 
@@ -179,28 +190,16 @@ struct OpDef {
   bool draws_random = false;
   /// Infinities in its result are meant: masks are made of them.
   bool makes_masks = false;
-  /// It carries a graph of its own (ops/fused.h).
-  bool has_body = false;
   /// It runs the graphs that it carries, its Region attributes, as programs of their own
   /// (ops/control.h). Passes that say so enter them.
   bool runs_regions = false;
 
-  // Ops that compute little or nothing.
-  bool is_constant = false;  // every element is {value}
-  bool converts = false;     // operand 0 in another dtype
-  bool reshapes = false;     // operand 0 in another shape, the elements in their order
-  bool is_gate = false;      // operand 0, once operand 1 is there
-  bool only_adds = false;    // elements of floating operands are moved and added, nothing else
+  bool only_adds = false;  // elements of floating operands are moved and added, nothing else
   /// Result 0 holds a part of operand 0: a range of an axis, or the rows that operand 1 names.
   enum class Part { whole, range, rows };
   Part part = Part::whole;
-  /// Where result 0 lies over operand 0, only the elements of this operand are moved.
-  std::optional<uint32_t> written_part;
-
-  // Weights in another form (passes/weights).
-  bool derives_weights = false;  // its result may be kept until the parameters below it change
-  bool stores = false;           // operand 0 in another storage
-  bool gives_scale = false;      // the scale by which operand 0 is quantised
+  /// A weight in another form: its result may be kept until the parameters below it change.
+  bool derives_weights = false;
 
   bool is_primitive() const { return static_cast<bool>(evaluate); }
   bool is_composite() const { return static_cast<bool>(decompose); }
@@ -208,6 +207,12 @@ struct OpDef {
     return in_place_of ? in_place_of(node) : in_place;
   }
 };
+
+/// Whether the node is of one of these ops.
+template <typename... Ops>
+bool is(const Node& node, Ops... ops) {
+  return ((node.op->id == ops) || ...);
+}
 
 /// What the attribute {storage} says of a tensor; UserError when there is no such storage, or the
 /// tensor cannot lie so.

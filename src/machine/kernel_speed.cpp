@@ -166,7 +166,7 @@ double kernel_seconds(const Graph& g, NodeId id, const KernelSpeed& s) {
   const Cost cost = cost_of(g, id);
   const double bytes = cost.bytes_read + cost.bytes_written;
   double arithmetic = 0;
-  if (node.op->has_body) {
+  if (is(node, Op::fused)) {
     const Graph& body = fused_body(node);
     for (NodeId part = 0; part < body.size(); ++part)
       if (!body.is_input(part)) arithmetic += arithmetic_seconds(s, body, part, true);

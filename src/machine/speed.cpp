@@ -196,7 +196,7 @@ MachineSpeed nominal_speed() { return {200e9, 0, 0, 25e9, 150e9, 1 << 20, "nomin
 void each_part(const Graph& graph, NodeId id,
                const std::function<void(const OpDef& op, const Cost& cost)>& visit) {
   const Node& node = graph.node(id);
-  if (!node.op->has_body) return visit(*node.op, cost_of(graph, id));
+  if (!is(node, Op::fused)) return visit(*node.op, cost_of(graph, id));
   const Graph& body = fused_body(node);
   for (NodeId part = 0; part < body.size(); ++part)
     if (!body.is_input(part)) visit(*body.node(part).op, cost_of(body, part));

@@ -6,14 +6,13 @@
 
 namespace brrr {
 
-Value after(Value x, Value gate) { return call1("after", {x, gate}); }
+Value after(Value x, Value gate) { return call1(Op::after, {x, gate}); }
 
 namespace ops {
 
 std::vector<OpDef> order_ops() {
   OpDef d;
   d.name = "after";
-  d.is_gate = true;
   d.doc =
       "y = x, but not before gate has been computed: what reads y runs after the gate. x, y: "
       "[...]; gate: any tensor, whose values do not matter. Costs nothing";

@@ -7,9 +7,17 @@
 namespace brrr {
 namespace {
 
+constexpr std::string_view kOpNames[] = {
+    "",
+#define BRRR_NAME(name) #name,
+    BRRR_UNARY_OPS(BRRR_NAME) BRRR_BINARY_OPS(BRRR_NAME) BRRR_OTHER_OPS(BRRR_NAME)
+#undef BRRR_NAME
+};
+
 struct Table {
   std::vector<OpDef> storage;
   std::vector<const OpDef*> list;
+  const OpDef* by_id[std::size(kOpNames)] = {};
   std::unordered_map<std::string_view, const OpDef*> by_name;
 };
 
@@ -49,12 +57,26 @@ const Table& table() {
       out.list.push_back(&d);
       BRRR_CHECK(out.by_name.emplace(d.name, &d).second, "two ops are named {}", d.name);
     }
+    for (size_t i = 1; i < std::size(kOpNames); ++i) {
+      const auto id = static_cast<Op>(i);
+      const auto at = out.by_name.find(name_of(id));
+      BRRR_CHECK(at != out.by_name.end(), "ops/op.h names {}, which no OpDef defines", name_of(id));
+      out.by_id[i] = at->second;
+      out.storage[static_cast<size_t>(at->second - out.storage.data())].id = id;
+    }
+    for (const OpDef& d : out.storage)
+      BRRR_CHECK(d.id != Op::none, "ops/op.h does not name {}", d.name);
     return out;
   }();
   return t;
 }
 
 }  // namespace
+
+std::string_view name_of(Op op) {
+  const std::string_view name = kOpNames[static_cast<size_t>(op)];
+  return name.substr(0, name.size() - static_cast<size_t>(name.ends_with('_')));
+}
 
 std::span<const OpDef* const> all_ops() { return table().list; }
 
@@ -63,29 +85,38 @@ const OpDef* find_op(std::string_view name) {
   return at == table().by_name.end() ? nullptr : at->second;
 }
 
+const OpDef& op(Op id) {
+  BRRR_CHECK(id != Op::none, "Op::none is no op");
+  return *table().by_id[static_cast<size_t>(id)];
+}
+
 const OpDef& op(std::string_view name) {
   const OpDef* found = find_op(name);
   BRRR_CHECK(found != nullptr, "there is no op '{}'", name);
   return *found;
 }
 
-std::vector<Value> call(std::string_view name, std::span<const Value> operands, Attrs attrs) {
-  BRRR_CHECK(!operands.empty(), "call of {} without operands", name);
+std::vector<Value> call(const OpDef& op, std::span<const Value> operands, Attrs attrs) {
+  BRRR_CHECK(!operands.empty(), "call of {} without operands", op.name);
   Graph& g = *operands[0].graph;
   std::vector<ValueId> ids;
   for (const Value& v : operands) {
-    BRRR_CHECK(v.graph == &g, "{}: operands of two graphs", name);
+    BRRR_CHECK(v.graph == &g, "{}: operands of two graphs", op.name);
     ids.push_back(v.id);
   }
-  const NodeId id = g.add(op(name), ids, std::move(attrs));
+  const NodeId id = g.add(op, ids, std::move(attrs));
   std::vector<Value> results;
   for (uint32_t port = 0; port < g.node(id).results.size(); ++port)
     results.push_back(g.value(id, port));
   return results;
 }
 
-Value call1(std::string_view name, std::initializer_list<Value> operands, Attrs attrs) {
-  return call(name, std::span<const Value>(operands.begin(), operands.size()), std::move(attrs))[0];
+std::vector<Value> call(Op op, std::span<const Value> operands, Attrs attrs) {
+  return call(brrr::op(op), operands, std::move(attrs));
+}
+
+Value call1(Op op, std::initializer_list<Value> operands, Attrs attrs) {
+  return call(op, std::span<const Value>(operands.begin(), operands.size()), std::move(attrs))[0];
 }
 
 Value sum_to(Value grad, const Shape& shape) {

@@ -351,7 +351,7 @@ void vjp(VjpContext& c) {
   const bool wanted = std::any_of(grad.origin.begin(), grad.origin.end(),
                                   [&](const auto& source) { return c.wants(source.origin); });
   if (wanted) {
-    const auto grads = call("attention_grad", grad.in, grad.attrs);
+    const auto grads = call(Op::attention_grad, grad.in, grad.attrs);
     std::map<size_t, Value> sums;
     for (size_t i = 0; i < grads.size(); ++i) {
       const auto& [origin, column] = grad.origin[i];
@@ -441,7 +441,7 @@ Attention attention(std::span<const Value> sources, const AttentionPlaces& place
   size_t which = 0;
   for (const HeadPlace& place : {places.q, places.k, places.v})
     set_place(attrs, which++, static_cast<size_t>(place.source), place.column, place.in_rows);
-  const auto out = call("attention", in, attrs);
+  const auto out = call(Op::attention, in, attrs);
   return {out[0], out[1]};
 }
 

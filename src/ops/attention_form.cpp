@@ -50,7 +50,7 @@ AttentionForm::AttentionForm(const Attrs& attrs, std::span<const Type> in, bool 
 }
 
 AttentionForm::AttentionForm(const Node& node, std::span<const Type> in)
-    : AttentionForm(node.attrs, in, node.op->name == "attention_grad") {}
+    : AttentionForm(node.attrs, in, is(node, Op::attention_grad)) {}
 
 Shape AttentionForm::y_shape() const {
   Shape s = batch;

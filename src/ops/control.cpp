@@ -14,9 +14,9 @@ namespace {
 const Type kCondition{DType::boolean, {}};
 const Type kIteration{DType::i32, {}};
 
-std::vector<Value> results_of(Graph& g, std::string_view name, const std::vector<ValueId>& operands,
+std::vector<Value> results_of(Graph& g, Op kind, const std::vector<ValueId>& operands,
                               Attrs attrs) {
-  const NodeId id = g.add(op(name), operands, std::move(attrs));
+  const NodeId id = g.add(op(kind), operands, std::move(attrs));
   std::vector<Value> results;
   for (uint32_t port = 0; port < g.node(id).results.size(); ++port)
     results.push_back(g.value(id, port));
@@ -29,7 +29,7 @@ std::vector<Value> branch(Value condition, const Region& then, const Region& oth
                           std::span<const Value> captured) {
   std::vector<ValueId> operands{condition.id};
   for (const Value& v : captured) operands.push_back(v.id);
-  return results_of(*condition.graph, "if", operands, {{"then", then}, {"else", otherwise}});
+  return results_of(*condition.graph, Op::if_, operands, {{"then", then}, {"else", otherwise}});
 }
 
 LoopResults loop(Value condition, const Region& body, std::span<const Value> carried,
@@ -37,7 +37,7 @@ LoopResults loop(Value condition, const Region& body, std::span<const Value> car
   std::vector<ValueId> operands{condition.id};
   for (const auto values : {carried, captured})
     for (const Value& v : values) operands.push_back(v.id);
-  const std::vector<Value> all = results_of(*condition.graph, "loop", operands,
+  const std::vector<Value> all = results_of(*condition.graph, Op::loop, operands,
                                             {{"body", body},
                                              {"bound", end.bound},
                                              {"carried", static_cast<int64_t>(carried.size())},

@@ -38,7 +38,7 @@ std::vector<Sample> rows_samples(bool backward) {
 
 CrossEntropy cross_entropy(Value logits, Value targets, int64_t ignore_index) {
   const Value in[] = {logits, targets};
-  const auto out = call("cross_entropy", in, {{"ignore_index", ignore_index}});
+  const auto out = call(Op::cross_entropy, in, {{"ignore_index", ignore_index}});
   return {out[0], out[1]};
 }
 
@@ -81,7 +81,7 @@ std::vector<OpDef> cross_entropy_ops() {
       Value logits = c.operand(0), dx;
       if (c.has_grad(0)) {
         const Value in[] = {logits, c.operand(1), c.result(1), c.grad(0)};
-        dx = call("cross_entropy_grad", in, c.attrs())[0];
+        dx = call(Op::cross_entropy_grad, in, c.attrs())[0];
       }
       if (c.has_grad(1)) {  // d lse / d logits = softmax(logits)
         Value term = column(c.grad(1)) * softmax(logits);

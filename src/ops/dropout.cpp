@@ -7,7 +7,7 @@ namespace brrr {
 
 Value dropout(Value x, Value key, double p, int64_t stream) {
   if (p == 0) return x;
-  return call1("dropout", {x, key}, {{"p", p}, {"stream", stream}});
+  return call1(Op::dropout, {x, key}, {{"p", p}, {"stream", stream}});
 }
 
 namespace ops {
@@ -38,7 +38,7 @@ std::vector<OpDef> dropout_ops() {
         where(keep, x * (65536.0 / (65536.0 - threshold)), scalar(c.graph, 0, x.dtype()))};
   };
   // Linear in x: the derivative applies the same mask and scale to dy.
-  d.vjp = [](VjpContext& c) { c.set(0, call1("dropout", {c.grad(0), c.operand(1)}, c.attrs())); };
+  d.vjp = [](VjpContext& c) { c.set(0, call1(Op::dropout, {c.grad(0), c.operand(1)}, c.attrs())); };
   d.cost = [](const Node& n, std::span<const Type> in) {
     return streaming_cost(n, in, elements(in[0]));
   };

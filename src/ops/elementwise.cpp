@@ -11,6 +11,8 @@ constexpr double kTwoOverSqrtPi = 1.1283791670955125739;  // 2 / sqrt(pi)
 struct Unary {
   const char* name;
   const char* formula;
+  const char* code;  // OpDef::code
+  const char* onnx;  // OpDef::onnx
   double (*f)(double);
   Value (*grad)(Value dy, Value x, Value y);  // nullptr: boolean op
   double low, high;                           // samples avoid kinks and poles
@@ -21,70 +23,73 @@ struct Unary {
 Value flat(Value dy, Value, Value) { return dy * 0.0; }
 
 const Unary kUnary[] = {
-    {"neg", "-x", [](double x) { return -x; }, [](Value dy, Value, Value) { return -dy; }, -2, 2,
-     1},
-    {"exp", "e^x", [](double x) { return std::exp(x); },
+    {"neg", "-x", "-{0}", "Neg", [](double x) { return -x; },
+     [](Value dy, Value, Value) { return -dy; }, -2, 2, 1},
+    {"exp", "e^x", "op_exp({0})", "Exp", [](double x) { return std::exp(x); },
      [](Value dy, Value, Value y) { return dy * y; }, -3, 3, 1},
-    {"log", "ln x", [](double x) { return std::log(x); },
+    {"log", "ln x", "op_log({0})", "Log", [](double x) { return std::log(x); },
      [](Value dy, Value x, Value) { return dy / x; }, 0.1, 4, 1},
-    {"sqrt", "x^(1/2)", [](double x) { return std::sqrt(x); },
+    {"sqrt", "x^(1/2)", "op_sqrt({0})", "Sqrt", [](double x) { return std::sqrt(x); },
      [](Value dy, Value, Value y) { return dy * 0.5 / y; }, 0.1, 4, 1},
-    {"rsqrt", "x^(-1/2)", [](double x) { return 1 / std::sqrt(x); },
+    {"rsqrt", "x^(-1/2)", "op_rsqrt({0})", "", [](double x) { return 1 / std::sqrt(x); },
      [](Value dy, Value x, Value y) { return dy * -0.5 * y / x; }, 0.1, 4, 2},
-    {"reciprocal", "1/x", [](double x) { return 1 / x; },
+    {"reciprocal", "1/x", "op_div({one}, {0})", "Reciprocal", [](double x) { return 1 / x; },
      [](Value dy, Value, Value y) { return -(dy * y * y); }, 0.2, 3, 1},
-    {"square", "x^2", [](double x) { return x * x; },
+    {"square", "x^2", "{0} * {0}", "", [](double x) { return x * x; },
      [](Value dy, Value x, Value) { return dy * 2.0 * x; }, -2, 2, 1},
-    {"abs", "|x|", [](double x) { return std::fabs(x); },
+    {"abs", "|x|", "op_abs({0})", "Abs", [](double x) { return std::fabs(x); },
      [](Value dy, Value x, Value) {
        return where(less(x, scalar(*x.graph, 0, x.dtype())), -dy, dy);
      },
      0.1, 2, 1},
-    {"tanh", "tanh x", [](double x) { return std::tanh(x); },
+    {"tanh", "tanh x", "op_tanh({0})", "Tanh", [](double x) { return std::tanh(x); },
      [](Value dy, Value, Value y) { return dy * (1.0 - y * y); }, -3, 3, 1},
-    {"erf", "erf x", [](double x) { return std::erf(x); },
+    {"erf", "erf x", "op_erf({0})", "Erf", [](double x) { return std::erf(x); },
      [](Value dy, Value x, Value) { return dy * (kTwoOverSqrtPi * exp(-(x * x))); }, -2, 2, 1},
-    {"sigmoid", "1 / (1 + e^-x)", [](double x) { return 1 / (1 + std::exp(-x)); },
+    {"sigmoid", "1 / (1 + e^-x)", "op_sigmoid({0})", "Sigmoid",
+     [](double x) { return 1 / (1 + std::exp(-x)); },
      [](Value dy, Value, Value y) { return dy * y * (1.0 - y); }, -4, 4, 3},
-    {"relu", "max(x, 0); NaN stays NaN", [](double x) { return x <= 0 ? 0 : x; },
+    {"relu", "max(x, 0); NaN stays NaN", "({0} <= 0 ? 0 : {0})", "Relu",
+     [](double x) { return x <= 0 ? 0 : x; },
      [](Value dy, Value x, Value) {
        Value zero = scalar(*x.graph, 0, x.dtype());
        return where(greater(x, zero), dy, zero);
      },
      0.1, 2, 1},
-    {"sin", "sin x", [](double x) { return std::sin(x); },
+    {"sin", "sin x", "op_sin({0})", "Sin", [](double x) { return std::sin(x); },
      [](Value dy, Value x, Value) { return dy * cos(x); }, -3, 3, 1},
-    {"cos", "cos x", [](double x) { return std::cos(x); },
+    {"cos", "cos x", "op_cos({0})", "Cos", [](double x) { return std::cos(x); },
      [](Value dy, Value x, Value) { return -(dy * sin(x)); }, -3, 3, 1},
-    {"floor", "the greatest integer that is not above x", [](double x) { return std::floor(x); },
-     flat, 0.1, 0.9, 1},
-    {"ceil", "the least integer that is not below x", [](double x) { return std::ceil(x); }, flat,
-     0.1, 0.9, 1},
-    {"round", "the nearest integer, halves to the even one",
+    {"floor", "the greatest integer that is not above x", "", "Floor",
+     [](double x) { return std::floor(x); }, flat, 0.1, 0.9, 1},
+    {"ceil", "the least integer that is not below x", "", "Ceil",
+     [](double x) { return std::ceil(x); }, flat, 0.1, 0.9, 1},
+    {"round", "the nearest integer, halves to the even one", "", "Round",
      [](double x) { return std::nearbyint(x); }, flat, -0.4, 0.4, 1},
-    {"tan", "tan x", [](double x) { return std::tan(x); },
+    {"tan", "tan x", "", "Tan", [](double x) { return std::tan(x); },
      [](Value dy, Value, Value y) { return dy * (1.0 + y * y); }, -1, 1, 2},
-    {"asin", "arcsin x", [](double x) { return std::asin(x); },
+    {"asin", "arcsin x", "", "Asin", [](double x) { return std::asin(x); },
      [](Value dy, Value x, Value) { return dy * rsqrt(1.0 - x * x); }, -0.8, 0.8, 2},
-    {"acos", "arccos x", [](double x) { return std::acos(x); },
+    {"acos", "arccos x", "", "Acos", [](double x) { return std::acos(x); },
      [](Value dy, Value x, Value) { return -(dy * rsqrt(1.0 - x * x)); }, -0.8, 0.8, 2},
-    {"atan", "arctan x", [](double x) { return std::atan(x); },
+    {"atan", "arctan x", "", "Atan", [](double x) { return std::atan(x); },
      [](Value dy, Value x, Value) { return dy / (1.0 + x * x); }, -2, 2, 2},
-    {"sinh", "sinh x", [](double x) { return std::sinh(x); },
+    {"sinh", "sinh x", "", "Sinh", [](double x) { return std::sinh(x); },
      [](Value dy, Value x, Value) { return dy * cosh(x); }, -2, 2, 2},
-    {"cosh", "cosh x", [](double x) { return std::cosh(x); },
+    {"cosh", "cosh x", "", "Cosh", [](double x) { return std::cosh(x); },
      [](Value dy, Value x, Value) { return dy * sinh(x); }, -2, 2, 2},
-    {"asinh", "arsinh x", [](double x) { return std::asinh(x); },
+    {"asinh", "arsinh x", "", "Asinh", [](double x) { return std::asinh(x); },
      [](Value dy, Value x, Value) { return dy * rsqrt(x * x + 1.0); }, -2, 2, 2},
-    {"acosh", "arcosh x", [](double x) { return std::acosh(x); },
+    {"acosh", "arcosh x", "", "Acosh", [](double x) { return std::acosh(x); },
      [](Value dy, Value x, Value) { return dy * rsqrt(x * x - 1.0); }, 1.2, 3, 2},
-    {"atanh", "artanh x", [](double x) { return std::atanh(x); },
+    {"atanh", "artanh x", "", "Atanh", [](double x) { return std::atanh(x); },
      [](Value dy, Value x, Value) { return dy / (1.0 - x * x); }, -0.8, 0.8, 2},
-    {"log1p", "ln(1 + x), exact near 0", [](double x) { return std::log1p(x); },
+    {"log1p", "ln(1 + x), exact near 0", "", "", [](double x) { return std::log1p(x); },
      [](Value dy, Value x, Value) { return dy / (1.0 + x); }, -0.5, 3, 2},
-    {"expm1", "e^x - 1, exact near 0", [](double x) { return std::expm1(x); },
+    {"expm1", "e^x - 1, exact near 0", "", "", [](double x) { return std::expm1(x); },
      [](Value dy, Value, Value y) { return dy * (y + 1.0); }, -2, 2, 2},
-    {"logical_not", "not x", [](double x) { return x == 0 ? 1.0 : 0.0; }, nullptr, 0, 2, 1},
+    {"logical_not", "not x", "!{0}", "Not", [](double x) { return x == 0 ? 1.0 : 0.0; }, nullptr, 0,
+     2, 1},
 };
 
 enum class Kind { arithmetic, compare, logical, bits };  // bits: of integers alone
@@ -131,6 +136,8 @@ T power(T a, T b) {
 struct Binary {
   const char* name;
   const char* formula;
+  const char* code;  // OpDef::code
+  const char* onnx;  // OpDef::onnx
   Kind kind;
   double (*f)(double, double);
   Integers integers;
@@ -162,13 +169,13 @@ void pick_grad(VjpContext& c, Value dy, Value a, Value b, Value) {
 }
 
 const Binary kBinary[] = {
-    {"add", "a + b", Kind::arithmetic, [](double a, double b) { return a + b; },
+    {"add", "a + b", "{0} + {1}", "Add", Kind::arithmetic, [](double a, double b) { return a + b; },
      [](auto a, auto b) {
        return static_cast<decltype(a)>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
      },
      [](VjpContext& c, Value dy, Value a, Value b, Value) { set_ab(c, a, dy, b, dy); }, -1, 1, -1,
      1, kWraps, true},
-    {"sub", "a - b", Kind::arithmetic, [](double a, double b) { return a - b; },
+    {"sub", "a - b", "{0} - {1}", "Sub", Kind::arithmetic, [](double a, double b) { return a - b; },
      [](auto a, auto b) {
        return static_cast<decltype(a)>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
      },
@@ -176,15 +183,15 @@ const Binary kBinary[] = {
        set_ab(c, a, dy, b, if_wanted(c, 1, [&] { return -dy; }));
      },
      -1, 1, -1, 1, kWraps},
-    {"mul", "a * b", Kind::arithmetic, [](double a, double b) { return a * b; },
+    {"mul", "a * b", "{0} * {1}", "Mul", Kind::arithmetic, [](double a, double b) { return a * b; },
      [](auto a, auto b) { return product(a, b); },
      [](VjpContext& c, Value dy, Value a, Value b, Value) {
        set_ab(c, a, if_wanted(c, 0, [&] { return dy * b; }), b,
               if_wanted(c, 1, [&] { return dy * a; }));
      },
      -1, 1, -1, 1, kWraps},
-    {"div", "a / b", Kind::arithmetic, [](double a, double b) { return a / b; },
-     [](auto a, auto b) { return quotient(a, b, "div"); },
+    {"div", "a / b", "op_div({0}, {1})", "Div", Kind::arithmetic,
+     [](double a, double b) { return a / b; }, [](auto a, auto b) { return quotient(a, b, "div"); },
      [](VjpContext& c, Value dy, Value a, Value b, Value y) {
        set_ab(c, a, if_wanted(c, 0, [&] { return dy / b; }), b,
               if_wanted(c, 1, [&] { return -(dy * y / b); }));
@@ -193,22 +200,22 @@ const Binary kBinary[] = {
      ". The quotient of integers is truncated, as in C; the lowest integer divided by -1 wraps "
      "around, and a division by zero is an error (0 on a GPU)"},
     {"maximum", "the larger of a and b; NaN if either is; the gradient of a tie goes to a",
-     Kind::arithmetic,
+     "op_maximum({0}, {1})", "Max", Kind::arithmetic,
      [](double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : (a >= b ? a : b); },
      [](auto a, auto b) { return a >= b ? a : b; }, pick_grad<true>, 0, 1, 1.1, 2},
     {"minimum", "the smaller of a and b; NaN if either is; the gradient of a tie goes to a",
-     Kind::arithmetic,
+     "op_minimum({0}, {1})", "Min", Kind::arithmetic,
      [](double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : (a <= b ? a : b); },
      [](auto a, auto b) { return a <= b ? a : b; }, pick_grad<false>, 0, 1, 1.1, 2},
-    {"pow", "a^b", Kind::arithmetic, [](double a, double b) { return std::pow(a, b); },
-     [](auto a, auto b) { return power(a, b); },
+    {"pow", "a^b", "op_pow({0}, {1})", "Pow", Kind::arithmetic,
+     [](double a, double b) { return std::pow(a, b); }, [](auto a, auto b) { return power(a, b); },
      [](VjpContext& c, Value dy, Value a, Value b, Value y) {
        set_ab(c, a, if_wanted(c, 0, [&] { return dy * b * pow(a, b - 1.0); }), b,
               if_wanted(c, 1, [&] { return dy * y * log(a); }));
      },
      0.3, 2, -1, 2,
      ". Integers wrap around; a negative power of one is truncated, of zero an error"},
-    {"fmod", "a - b trunc(a / b), which has the sign of a", Kind::arithmetic,
+    {"fmod", "a - b trunc(a / b), which has the sign of a", "", "", Kind::arithmetic,
      [](double a, double b) { return std::fmod(a, b); },
      [](auto a, auto b) { return remainder_of(a, b); },
      [](VjpContext& c, Value dy, Value a, Value b, Value) {
@@ -218,48 +225,55 @@ const Binary kBinary[] = {
               }));
      },
      2.2, 2.8, 1, 1.05, ". Of integers, a zero divisor is an error"},
-    {"bit_and", "the bits that both have", Kind::bits, nullptr,
+    {"bit_and", "the bits that both have", "", "", Kind::bits, nullptr,
      [](auto a, auto b) { return a & b; }, nullptr, 0, 99, 0, 99},
-    {"bit_or", "the bits that either has", Kind::bits, nullptr,
+    {"bit_or", "the bits that either has", "", "", Kind::bits, nullptr,
      [](auto a, auto b) { return a | b; }, nullptr, 0, 99, 0, 99},
-    {"bit_xor", "the bits that one of them has", Kind::bits, nullptr,
+    {"bit_xor", "the bits that one of them has", "", "", Kind::bits, nullptr,
      [](auto a, auto b) { return a ^ b; }, nullptr, 0, 99, 0, 99},
-    {"shift_left", "a 2^b, what leaves the dtype is lost; 0 for b of 64 or more", Kind::bits,
-     nullptr,
+    {"shift_left", "a 2^b, what leaves the dtype is lost; 0 for b of 64 or more", "", "",
+     Kind::bits, nullptr,
      [](auto a, auto b) {
        const auto n = static_cast<uint64_t>(b);
        return static_cast<decltype(a)>(n > 63 ? 0 : static_cast<uint64_t>(a) << n);
      },
      nullptr, 0, 99, 0, 8},
-    {"shift_right", "a / 2^b, rounded down; b of 64 or more is as 63", Kind::bits, nullptr,
+    {"shift_right", "a / 2^b, rounded down; b of 64 or more is as 63", "", "", Kind::bits, nullptr,
      [](auto a, auto b) {
        const auto n = static_cast<uint64_t>(b);
        return static_cast<decltype(a)>(
            std::is_unsigned_v<decltype(a)> && n > 63 ? 0 : a >> std::min<uint64_t>(n, 63));
      },
      nullptr, 0, 99, 0, 8},
-    {"equal", "a == b", Kind::compare, [](double a, double b) { return a == b ? 1.0 : 0.0; },
+    {"equal", "a == b", "{0} == {1}", "Equal", Kind::compare,
+     [](double a, double b) { return a == b ? 1.0 : 0.0; },
      [](auto a, auto b) -> decltype(a) { return a == b; }, nullptr, 0, 3, 0, 3},
-    {"not_equal", "a != b", Kind::compare, [](double a, double b) { return a != b ? 1.0 : 0.0; },
+    {"not_equal", "a != b", "{0} != {1}", "", Kind::compare,
+     [](double a, double b) { return a != b ? 1.0 : 0.0; },
      [](auto a, auto b) -> decltype(a) { return a != b; }, nullptr, 0, 3, 0, 3},
-    {"less", "a < b", Kind::compare, [](double a, double b) { return a < b ? 1.0 : 0.0; },
+    {"less", "a < b", "{0} < {1}", "Less", Kind::compare,
+     [](double a, double b) { return a < b ? 1.0 : 0.0; },
      [](auto a, auto b) -> decltype(a) { return a < b; }, nullptr, 0, 3, 0, 3},
-    {"less_equal", "a <= b", Kind::compare, [](double a, double b) { return a <= b ? 1.0 : 0.0; },
+    {"less_equal", "a <= b", "{0} <= {1}", "LessOrEqual", Kind::compare,
+     [](double a, double b) { return a <= b ? 1.0 : 0.0; },
      [](auto a, auto b) -> decltype(a) { return a <= b; }, nullptr, 0, 3, 0, 3},
-    {"greater", "a > b", Kind::compare, [](double a, double b) { return a > b ? 1.0 : 0.0; },
+    {"greater", "a > b", "{0} > {1}", "Greater", Kind::compare,
+     [](double a, double b) { return a > b ? 1.0 : 0.0; },
      [](auto a, auto b) -> decltype(a) { return a > b; }, nullptr, 0, 3, 0, 3},
-    {"greater_equal", "a >= b", Kind::compare,
+    {"greater_equal", "a >= b", "{0} >= {1}", "GreaterOrEqual", Kind::compare,
      [](double a, double b) { return a >= b ? 1.0 : 0.0; },
      [](auto a, auto b) -> decltype(a) { return a >= b; }, nullptr, 0, 3, 0, 3},
-    {"logical_and", "a and b", Kind::logical,
+    {"logical_and", "a and b", "{0} && {1}", "And", Kind::logical,
      [](double a, double b) { return a != 0 && b != 0 ? 1.0 : 0.0; }, nullptr, nullptr, 0, 2, 0, 2},
-    {"logical_or", "a or b", Kind::logical,
+    {"logical_or", "a or b", "{0} || {1}", "Or", Kind::logical,
      [](double a, double b) { return a != 0 || b != 0 ? 1.0 : 0.0; }, nullptr, nullptr, 0, 2, 0, 2},
 };
 
 OpDef unary_op(const Unary& row) {
   OpDef d;
   d.name = row.name;
+  d.code = row.code;
+  d.onnx = row.onnx;
   d.doc = fmt::format("y = {}. x, y: [...]", row.formula);
   const bool logical = row.grad == nullptr;
   d.infer = [logical](const InferContext& c) {
@@ -311,6 +325,8 @@ void evaluate_binary(const EvalContext& c, T (*f)(T, T)) {
 OpDef binary_op(const Binary& row) {
   OpDef d;
   d.name = row.name;
+  d.code = row.code;
+  d.onnx = row.onnx;
   d.only_adds = row.only_adds;
   d.doc =
       fmt::format("y = {}, broadcast as in NumPy. a: [...], b: [...], y: [...]{}{}", row.formula,
@@ -375,6 +391,8 @@ OpDef binary_op(const Binary& row) {
 OpDef where_op() {
   OpDef d;
   d.name = "where";
+  d.code = "({0} ? {1} : {2})";
+  d.onnx = "Where";
   d.makes_masks = true;
   d.doc =
       "y = condition ? a : b, broadcast as in NumPy. condition: [...] bool; a, b: [...]; y: [...]";
@@ -420,7 +438,7 @@ OpDef where_op() {
 OpDef cast_op() {
   OpDef d;
   d.name = "cast";
-  d.converts = d.derives_weights = true;
+  d.derives_weights = true;
   d.doc =
       "y = x as {dtype}. To a float: rounds to nearest even. A float to an integer: truncates, "
       "what "
@@ -462,66 +480,18 @@ OpDef cast_op() {
 }  // namespace
 
 #define BRRR_UNARY(name) \
-  Value name(Value x) { return call1(#name, {x}); }
+  Value name(Value x) { return call1(Op::name, {x}); }
 #define BRRR_BINARY(name) \
-  Value name(Value a, Value b) { return call1(#name, {a, b}); }
-BRRR_UNARY(neg)
-BRRR_UNARY(exp)
-BRRR_UNARY(log)
-BRRR_UNARY(sqrt)
-BRRR_UNARY(rsqrt)
-BRRR_UNARY(reciprocal)
-BRRR_UNARY(square)
-BRRR_UNARY(abs)
-BRRR_UNARY(tanh)
-BRRR_UNARY(erf)
-BRRR_UNARY(sigmoid)
-BRRR_UNARY(relu)
-BRRR_UNARY(sin)
-BRRR_UNARY(cos)
-BRRR_UNARY(floor)
-BRRR_UNARY(ceil)
-BRRR_UNARY(round)
-BRRR_UNARY(tan)
-BRRR_UNARY(asin)
-BRRR_UNARY(acos)
-BRRR_UNARY(atan)
-BRRR_UNARY(sinh)
-BRRR_UNARY(cosh)
-BRRR_UNARY(asinh)
-BRRR_UNARY(acosh)
-BRRR_UNARY(atanh)
-BRRR_UNARY(log1p)
-BRRR_UNARY(expm1)
-BRRR_UNARY(logical_not)
-BRRR_BINARY(add)
-BRRR_BINARY(sub)
-BRRR_BINARY(mul)
-BRRR_BINARY(div)
-BRRR_BINARY(maximum)
-BRRR_BINARY(minimum)
-BRRR_BINARY(pow)
-BRRR_BINARY(fmod)
-BRRR_BINARY(bit_and)
-BRRR_BINARY(bit_or)
-BRRR_BINARY(bit_xor)
-BRRR_BINARY(shift_left)
-BRRR_BINARY(shift_right)
-BRRR_BINARY(equal)
-BRRR_BINARY(not_equal)
-BRRR_BINARY(less)
-BRRR_BINARY(less_equal)
-BRRR_BINARY(greater)
-BRRR_BINARY(greater_equal)
-BRRR_BINARY(logical_and)
-BRRR_BINARY(logical_or)
+  Value name(Value a, Value b) { return call1(Op::name, {a, b}); }
+BRRR_UNARY_OPS(BRRR_UNARY)
+BRRR_BINARY_OPS(BRRR_BINARY)
 #undef BRRR_UNARY
 #undef BRRR_BINARY
 
-Value where(Value condition, Value a, Value b) { return call1("where", {condition, a, b}); }
+Value where(Value condition, Value a, Value b) { return call1(Op::where, {condition, a, b}); }
 
 Value cast(Value x, DType dtype) {
-  return x.dtype() == dtype ? x : call1("cast", {x}, {{"dtype", dtype}});
+  return x.dtype() == dtype ? x : call1(Op::cast, {x}, {{"dtype", dtype}});
 }
 
 namespace ops {

@@ -14,7 +14,7 @@ size_t row_at(const RefTensor& ids, int64_t i, int64_t rows) {
 
 }  // namespace
 
-Value embedding(Value table, Value ids) { return call1("embedding", {table, ids}); }
+Value embedding(Value table, Value ids) { return call1(Op::embedding, {table, ids}); }
 
 namespace ops {
 
@@ -51,7 +51,7 @@ std::vector<OpDef> embedding_ops() {
     };
     d.vjp = [](VjpContext& c) {
       if (c.wants(0))
-        c.set(0, call1("embedding_grad", {c.grad(0), c.operand(1)},
+        c.set(0, call1(Op::embedding_grad, {c.grad(0), c.operand(1)},
                        {{"rows", c.operand(0).shape().size(0)}}));
     };
     d.cost = [](const Node& n, std::span<const Type> in) {

@@ -19,7 +19,7 @@ double largest_of(DType t) { return t == DType::f8e4m3 ? kLargestE4m3 : kLargest
 OpDef quantize_scale_op() {
   OpDef d;
   d.name = "quantize_scale";
-  d.derives_weights = d.gives_scale = true;
+  d.derives_weights = true;
   d.doc =
       "y = the least power of two, 2^-100 at least, for which every |x| / y is in the range of "
       "{dtype} (f8e4m3: 448, f8e5m2: 57344); 1 where x is all zeros, NaN where an x is not finite. "
@@ -54,6 +54,7 @@ OpDef quantize_scale_op() {
 OpDef quantize_op() {
   OpDef d;
   d.name = "quantize";
+  d.code = "{0} * op_div(1.0f, {1})";
   d.derives_weights = true;
   d.doc =
       "y = x (1 / scale) as {dtype} (f8e4m3 or f8e5m2): to nearest even, the largest number where "
@@ -151,10 +152,10 @@ OpDef scaled_matmul_op() {
 }  // namespace
 
 Value quantize_scale(Value x, DType dtype) {
-  return call1("quantize_scale", {x}, {{"dtype", dtype}});
+  return call1(Op::quantize_scale, {x}, {{"dtype", dtype}});
 }
 Value quantize(Value x, Value scale, DType dtype) {
-  return call1("quantize", {x, scale}, {{"dtype", dtype}});
+  return call1(Op::quantize, {x, scale}, {{"dtype", dtype}});
 }
 
 namespace ops {

@@ -115,7 +115,7 @@ namespace {
 
 /// What v is a reshape or, where `casts`, a cast of.
 ValueId seen_through(const Graph& g, ValueId v, bool casts) {
-  while (g.node(v.node).op->reshapes || (casts && g.node(v.node).op->converts))
+  while (is(g.node(v.node), Op::reshape) || (casts && is(g.node(v.node), Op::cast)))
     v = g.node(v.node).operands[0];
   return v;
 }
@@ -139,7 +139,7 @@ std::optional<BiasGradient> bias_gradient_of(const Graph& body) {
   for (uint32_t i = 0; i < body.outputs().size(); ++i) {
     const NodeId at = seen_through(body, body.outputs()[i].value, false).node;
     const Node& sum = body.node(at);
-    if (sum.op->name != "sum") continue;
+    if (!is(sum, Op::sum)) continue;
     const ValueId x = seen_through(body, sum.operands[0], true);
     for (const bool left : {false, true}) {
       const ValueId operand = product.operands[left ? 0 : 1];
@@ -184,18 +184,19 @@ BodyPart without(const Graph& body, const BiasGradient& gradient) {
 }
 
 OpClass class_of(const Node& node) {
-  if (node.op->has_body && product_of(fused_body(node)) != kNoNode) return OpClass::contraction;
+  if (is(node, Op::fused) && product_of(fused_body(node)) != kNoNode) return OpClass::contraction;
   return node.op->op_class;
 }
 
-bool is_pointwise(const OpDef& op) { return op.op_class == OpClass::elementwise || op.converts; }
+bool is_pointwise(const OpDef& op) {
+  return op.op_class == OpClass::elementwise || op.id == Op::cast;
+}
 
 namespace ops {
 
 std::vector<OpDef> fused_ops() {
   OpDef d;
   d.name = "fused";
-  d.has_body = true;
   d.stored_operands = ~0u;
   d.doc =
       "The outputs \"0\", \"1\", ... of the graph {body} with its inputs a0, a1, ... in place of "

@@ -29,7 +29,7 @@ std::vector<Sample> gelu_samples(size_t operands) {
 }  // namespace
 
 Value gelu(Value x, Gelu approximation) {
-  return call1("gelu", {x},
+  return call1(Op::gelu, {x},
                {{"approximate", std::string(approximation == Gelu::tanh ? "tanh" : "none")}});
 }
 
@@ -40,6 +40,7 @@ std::vector<OpDef> gelu_ops() {
   {
     OpDef d;
     d.name = "gelu";
+    d.code = "gelu_{approximate}({0})";
     d.is_activation = true;
     d.doc =
         "y = x Phi(x). approximate=\"tanh\": 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), "
@@ -57,7 +58,7 @@ std::vector<OpDef> gelu_ops() {
       return std::vector<Value>{0.5 * x * (1.0 + inner)};
     };
     d.vjp = [](VjpContext& c) {
-      c.set(0, call1("gelu_grad", {c.grad(0), c.operand(0)}, c.attrs()));
+      c.set(0, call1(Op::gelu_grad, {c.grad(0), c.operand(0)}, c.attrs()));
     };
     d.cost = [](const Node& n, std::span<const Type> in) {
       return streaming_cost(n, in, 8 * elements(in[0]));
@@ -69,6 +70,7 @@ std::vector<OpDef> gelu_ops() {
   {
     OpDef d;
     d.name = "gelu_grad";
+    d.code = "gelu_grad_{approximate}({0}, {1})";
     d.is_gradient = true;
     d.doc = "dx = dy d gelu(x) / dx. dy, x, dx: [...]";
     d.infer = [](const InferContext& c) {

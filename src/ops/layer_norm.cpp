@@ -67,7 +67,7 @@ OpDef norm_op(bool centred) {
     if (c.has_grad(0)) {
       std::vector<Value> in{c.grad(0), x, c.operand(1)};
       for (uint32_t port = 1; port <= rstd; ++port) in.push_back(c.result(port));
-      const auto out = call(centred ? "layer_norm_grad" : "rms_norm_grad", in);
+      const auto out = call(centred ? Op::layer_norm_grad : Op::rms_norm_grad, in);
       dx = out[0];
       for (size_t i = 1; i < out.size(); ++i)
         if (c.wants(i)) c.set(i, out[i]);
@@ -163,17 +163,17 @@ OpDef norm_grad_op(bool centred) {
 
 LayerNorm layer_norm(Value x, Value weight, Value bias, double eps) {
   const Value in[] = {x, weight, bias};
-  const auto out = call("layer_norm", in, {{"eps", eps}});
+  const auto out = call(Op::layer_norm, in, {{"eps", eps}});
   return {out[0], out[1], out[2]};
 }
 
 RmsNorm rms_norm(Value x, Value weight, double eps) {
   const Value in[] = {x, weight};
-  const auto out = call("rms_norm", in, {{"eps", eps}});
+  const auto out = call(Op::rms_norm, in, {{"eps", eps}});
   return {out[0], out[1]};
 }
 
-bool is_centred(const OpDef& norm) { return norm.name.starts_with("layer_norm"); }
+bool is_centred(const Node& norm) { return is(norm, Op::layer_norm, Op::layer_norm_grad); }
 
 namespace ops {
 

@@ -60,8 +60,9 @@ AttrValue Number::as(DType dtype) const {
 }
 
 Value full(Graph& g, Shape shape, Number value, DType dtype) {
-  return g.value(g.add(
-      op("full"), {}, {{"shape", std::move(shape)}, {"value", value.as(dtype)}, {"dtype", dtype}}));
+  return g.value(
+      g.add(op(Op::full), {},
+            {{"shape", std::move(shape)}, {"value", value.as(dtype)}, {"dtype", dtype}}));
 }
 
 Value scalar(Graph& g, Number value, DType dtype) { return full(g, {}, value, dtype); }
@@ -90,7 +91,7 @@ void store_constant(const Node& node, size_t i, void* to) {
 Value iota(Graph& g, Shape shape, int axis, DType dtype) {
   const int64_t normal = ops::normal_axis(axis, shape.rank());
   return g.value(
-      g.add(op("iota"), {}, {{"shape", std::move(shape)}, {"axis", normal}, {"dtype", dtype}}));
+      g.add(op(Op::iota), {}, {{"shape", std::move(shape)}, {"axis", normal}, {"dtype", dtype}}));
 }
 
 Value literal(Graph& g, Shape shape, const std::vector<Number>& values, DType dtype) {
@@ -112,7 +113,7 @@ Value literal(Graph& g, Shape shape, const std::vector<Number>& values, DType dt
   if (is_signed_integer(dtype)) list = std::move(integers);
   if (is_unsigned_integer(dtype)) list = std::move(naturals);
   return g.value(
-      g.add(op("literal"), {},
+      g.add(op(Op::literal), {},
             {{"shape", std::move(shape)}, {"values", std::move(list)}, {"dtype", dtype}}));
 }
 
@@ -141,7 +142,7 @@ Value constant_in(Graph& g, const RefTensor& t) {
 }
 
 Value random_bits(Value key, Shape shape, int64_t stream) {
-  return call1("random_bits", {key}, {{"shape", std::move(shape)}, {"stream", stream}});
+  return call1(Op::random_bits, {key}, {{"shape", std::move(shape)}, {"stream", stream}});
 }
 
 namespace ops {
@@ -151,7 +152,7 @@ std::vector<OpDef> leaf_ops() {
   {
     OpDef d;
     d.name = "full";
-    d.is_constant = d.makes_masks = true;
+    d.makes_masks = true;
     d.doc = "y = value everywhere, an integer where {dtype} is one of integers. y: {shape} {dtype}";
     d.op_class = OpClass::leaf;
     d.no_gradient = "it depends on nothing";

@@ -72,7 +72,7 @@ std::vector<Value> head_gradients(const DecomposeContext& c) {
   Value logits = logits_of(attrs, x, c.in[1]);
   const Value in[] = {logits, c.in[2], lse, c.in[4]};
   Value dlogits =
-      call("cross_entropy_grad", in, {{"ignore_index", attrs.get<int64_t>("ignore_index")}})[0];
+      call(Op::cross_entropy_grad, in, {{"ignore_index", attrs.get<int64_t>("ignore_index")}})[0];
   if (attrs.get<bool>("dlse"))  // d lse / d logits = softmax(logits)
     dlogits = dlogits + ops::column(c.in[5]) * exp(logits - ops::column(lse));
   dlogits = cast(dlogits, x.dtype());
@@ -93,7 +93,7 @@ void head_vjp(VjpContext& c) {
   if (c.has_grad(1)) in.push_back(c.grad(1));
   Attrs attrs = c.attrs();
   attrs.set("dlse", c.has_grad(1));
-  const auto grads = call("linear_cross_entropy_grad", in, attrs);
+  const auto grads = call(Op::linear_cross_entropy_grad, in, attrs);
   for (size_t i : {size_t{0}, size_t{1}})
     if (c.wants(i)) c.set(i, grads[i]);
 }
@@ -163,7 +163,7 @@ CrossEntropy linear_cross_entropy(Value x, Value w, Value targets, bool transpos
                                   int64_t ignore_index, bool round_logits) {
   const Value in[] = {x, w, targets};
   const auto out =
-      call("linear_cross_entropy", in, head_attrs(ignore_index, transpose_w, round_logits));
+      call(Op::linear_cross_entropy, in, head_attrs(ignore_index, transpose_w, round_logits));
   return {out[0], out[1]};
 }
 
@@ -251,12 +251,12 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     d.decompose = [](const DecomposeContext& c) {
       const Attrs& a = c.node.attrs;
       Attrs attrs = head_attrs(a.get<int64_t>("ignore_index"), transposed(a), rounds(a));
-      const auto head = call("linear_cross_entropy", c.in.first(3), attrs);
+      const auto head = call(Op::linear_cross_entropy, c.in.first(3), attrs);
       std::vector<Value> in{c.in[0], c.in[1], c.in[2], head[1]};
       in.insert(in.end(), c.in.begin() + 3, c.in.end());
       attrs = c.node.attrs;
       attrs.set("dlse", false);
-      const auto grads = call("linear_cross_entropy_grad", in, attrs);
+      const auto grads = call(Op::linear_cross_entropy_grad, in, attrs);
       return std::vector<Value>{head[0], head[1], grads[0], grads[1]};
     };
     d.cost = cost_of_products(3);

@@ -70,10 +70,10 @@ DType result_dtype(const InferContext& c) {
 Value matmul(Value a, Value b, bool transpose_a, bool transpose_b, std::optional<DType> dtype) {
   Attrs attrs{{"transpose_a", transpose_a}, {"transpose_b", transpose_b}};
   if (dtype && *dtype != a.dtype()) attrs.set("dtype", *dtype);
-  return call1("matmul", {a, b}, std::move(attrs));
+  return call1(Op::matmul, {a, b}, std::move(attrs));
 }
 
-Value linear(Value x, Value weight, Value bias) { return call1("linear", {x, weight, bias}); }
+Value linear(Value x, Value weight, Value bias) { return call1(Op::linear, {x, weight, bias}); }
 
 std::optional<ProductForm> product_form(const Node& node) {
   const auto& product = node.op->product;
@@ -217,7 +217,7 @@ std::vector<OpDef> matmul_ops() {
       const DType wide = narrow == DType::f64 ? narrow : DType::f32;
       Attrs attrs{{"transpose_a", false}, {"transpose_b", false}};
       if (wide != c.in[0].dtype()) attrs.set("dtype", wide);
-      Value product = call1("matmul", {c.in[0], c.in[1]}, std::move(attrs));
+      Value product = call1(Op::matmul, {c.in[0], c.in[1]}, std::move(attrs));
       return std::vector<Value>{cast(product + cast(c.in[2], wide), narrow)};
     };
     d.vjp = [](VjpContext& c) {

@@ -49,7 +49,7 @@ OpDef movement(const char* name, const char* doc) {
 OpDef reshape_op() {
   OpDef d =
       movement("reshape", "y has the elements of x in row-major order as {shape}. Costs nothing");
-  d.reshapes = d.derives_weights = true;
+  d.derives_weights = true;
   d.view = [](const Node&, std::span<const Type>) { return std::optional<int64_t>(0); };
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
@@ -315,7 +315,6 @@ OpDef update_slice_op() {
                "y = x with y[..., position : position + n, ...] = part along {axis}; the position "
                "is clamped so that the part fits. x, y: [..., N, ...]; part: [..., n, ...]; "
                "position: [] i32");
-  d.written_part = 1;
   d.no_gradient = "it writes the KV cache of inference";
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 3);
@@ -390,37 +389,39 @@ OpDef bitcast_op() {
 }  // namespace
 
 Value bitcast(Value x, DType dtype) {
-  return x.dtype() == dtype ? x : call1("bitcast", {x}, {{"dtype", dtype}});
+  return x.dtype() == dtype ? x : call1(Op::bitcast, {x}, {{"dtype", dtype}});
 }
 
 ValueId behind_reshapes(const Graph& graph, ValueId v) {
-  while (graph.node(v.node).op->reshapes) v = graph.node(v.node).operands[0];
+  while (is(graph.node(v.node), Op::reshape)) v = graph.node(v.node).operands[0];
   return v;
 }
 
-Value reshape(Value x, Shape shape) { return call1("reshape", {x}, {{"shape", std::move(shape)}}); }
+Value reshape(Value x, Shape shape) {
+  return call1(Op::reshape, {x}, {{"shape", std::move(shape)}});
+}
 Value transpose(Value x, std::vector<int64_t> permutation) {
-  return call1("transpose", {x}, {{"permutation", std::move(permutation)}});
+  return call1(Op::transpose, {x}, {{"permutation", std::move(permutation)}});
 }
 Value slice(Value x, int axis, int64_t start, int64_t size) {
   return call1(
-      "slice", {x},
+      Op::slice, {x},
       {{"axis", ops::normal_axis(axis, x.shape().rank())}, {"start", start}, {"size", size}});
 }
 Value pad(Value x, int axis, int64_t before, int64_t after) {
   if (before == 0 && after == 0) return x;
   return call1(
-      "pad", {x},
+      Op::pad, {x},
       {{"axis", ops::normal_axis(axis, x.shape().rank())}, {"before", before}, {"after", after}});
 }
 Value concat(std::span<const Value> parts, int axis) {
-  return call("concat", parts, {{"axis", ops::normal_axis(axis, parts[0].shape().rank())}})[0];
+  return call(Op::concat, parts, {{"axis", ops::normal_axis(axis, parts[0].shape().rank())}})[0];
 }
 Value broadcast_to(Value x, Shape shape) {
-  return call1("broadcast_to", {x}, {{"shape", std::move(shape)}});
+  return call1(Op::broadcast_to, {x}, {{"shape", std::move(shape)}});
 }
 Value update_slice(Value x, Value part, Value position, int axis) {
-  return call1("update_slice", {x, part, position},
+  return call1(Op::update_slice, {x, part, position},
                {{"axis", ops::normal_axis(axis, x.shape().rank())}});
 }
 

@@ -13,6 +13,7 @@
 
 #include "ir/graph.h"
 #include "ir/op_def.h"
+#include "ops/op.h"
 
 namespace brrr {
 
@@ -20,12 +21,14 @@ namespace brrr {
 std::span<const OpDef* const> all_ops();
 /// By name; nullptr when there is none.
 const OpDef* find_op(std::string_view name);
+const OpDef& op(Op id);
 /// By name; InternalError when there is none.
 const OpDef& op(std::string_view name);
 
-/// Appends `name(operands) {attrs}` and returns its results.
-std::vector<Value> call(std::string_view name, std::span<const Value> operands, Attrs attrs = {});
-Value call1(std::string_view name, std::initializer_list<Value> operands, Attrs attrs = {});
+/// Appends `op(operands) {attrs}` and returns its results.
+std::vector<Value> call(const OpDef& op, std::span<const Value> operands, Attrs attrs = {});
+std::vector<Value> call(Op op, std::span<const Value> operands, Attrs attrs = {});
+Value call1(Op op, std::initializer_list<Value> operands, Attrs attrs = {});
 
 /// A number as it was written: an integer stays one.
 class Number {
@@ -63,56 +66,12 @@ void store_constant(const Node& node, size_t i, void* to);
 Value random_bits(Value key, Shape shape, int64_t stream);
 
 // Element-wise, operands broadcast as in NumPy
-Value neg(Value x);
-Value exp(Value x);
-Value log(Value x);
-Value sqrt(Value x);
-Value rsqrt(Value x);
-Value reciprocal(Value x);
-Value square(Value x);
-Value abs(Value x);
-Value tanh(Value x);
-Value erf(Value x);
-Value sigmoid(Value x);
-Value relu(Value x);
-Value sin(Value x);
-Value cos(Value x);
-Value floor(Value x);
-Value ceil(Value x);
-Value round(Value x);
-Value tan(Value x);
-Value asin(Value x);
-Value acos(Value x);
-Value atan(Value x);
-Value sinh(Value x);
-Value cosh(Value x);
-Value asinh(Value x);
-Value acosh(Value x);
-Value atanh(Value x);
-Value log1p(Value x);
-Value expm1(Value x);
-Value logical_not(Value x);
-Value add(Value a, Value b);
-Value sub(Value a, Value b);
-Value mul(Value a, Value b);
-Value div(Value a, Value b);
-Value maximum(Value a, Value b);
-Value minimum(Value a, Value b);
-Value pow(Value a, Value b);
-Value fmod(Value a, Value b);
-Value bit_and(Value a, Value b);
-Value bit_or(Value a, Value b);
-Value bit_xor(Value a, Value b);
-Value shift_left(Value a, Value b);
-Value shift_right(Value a, Value b);
-Value equal(Value a, Value b);
-Value not_equal(Value a, Value b);
-Value less(Value a, Value b);
-Value less_equal(Value a, Value b);
-Value greater(Value a, Value b);
-Value greater_equal(Value a, Value b);
-Value logical_and(Value a, Value b);
-Value logical_or(Value a, Value b);
+#define BRRR_OF_ONE(name) Value name(Value x);
+#define BRRR_OF_TWO(name) Value name(Value a, Value b);
+BRRR_UNARY_OPS(BRRR_OF_ONE)
+BRRR_BINARY_OPS(BRRR_OF_TWO)
+#undef BRRR_OF_ONE
+#undef BRRR_OF_TWO
 Value where(Value condition, Value a, Value b);
 Value cast(Value x, DType dtype);
 Value store(Value x, const Storage& storage);
@@ -182,7 +141,7 @@ struct RmsNorm {
 };
 RmsNorm rms_norm(Value x, Value weight, double eps = 1e-5);
 /// Whether a normalisation, or its derivative, takes off the mean: layer_norm, not rms_norm.
-bool is_centred(const OpDef& norm);
+bool is_centred(const Node& norm);
 struct CrossEntropy {
   Value losses, lse;
 };

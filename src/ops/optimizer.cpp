@@ -1,11 +1,12 @@
 // What an optimizer step does to memory: one node over all tensors, so that a kernel can make one
 // pass. The element-wise optimizers; those of more than one element have files of their own.
 
+#include "ops/op.h"
 #include "ops/update.h"
 
 namespace brrr {
 
-Value global_norm(std::span<const Value> tensors) { return call("global_norm", tensors)[0]; }
+Value global_norm(std::span<const Value> tensors) { return call(Op::global_norm, tensors)[0]; }
 
 namespace ops {
 

@@ -131,22 +131,22 @@ OpDef reduction(const char* name, const char* doc) {
 }  // namespace
 
 Value sum(Value x, std::vector<int64_t> axes, bool keep) {
-  return call1("sum", {x},
+  return call1(Op::sum, {x},
                {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
 }
 
 Value max(Value x, std::vector<int64_t> axes, bool keep) {
-  return call1("max", {x},
+  return call1(Op::max, {x},
                {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
 }
 
 Value min(Value x, std::vector<int64_t> axes, bool keep) {
-  return call1("min", {x},
+  return call1(Op::min, {x},
                {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
 }
 
 Value product(Value x, std::vector<int64_t> axes, bool keep) {
-  return call1("product", {x},
+  return call1(Op::product, {x},
                {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
 }
 

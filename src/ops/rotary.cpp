@@ -55,7 +55,7 @@ Value table_gradient(Value rows, Value positions, Value table) {
   const int heads = rows.shape().rank() - 2;
   Value of_tokens = cast(sum(rows, {heads}), table.dtype());
   Value at = broadcast_to(positions, ops::leading(of_tokens.shape()));
-  return call1("embedding_grad", {of_tokens, at}, {{"rows", table.shape().size(0)}});
+  return call1(Op::embedding_grad, {of_tokens, at}, {{"rows", table.shape().size(0)}});
 }
 
 std::vector<Type> infer_rotary(const InferContext& c) {
@@ -87,7 +87,7 @@ std::vector<Type> infer_rotary(const InferContext& c) {
 Value rotary(Value x, Value positions, Value cos, Value sin, const RotaryOptions& options) {
   Attrs attrs{{"interleaved", options.interleaved}, {"inverse", options.inverse}};
   if (options.heads) attrs.set("heads", *options.heads);
-  return call1("rotary", {x, positions, cos, sin}, std::move(attrs));
+  return call1(Op::rotary, {x, positions, cos, sin}, std::move(attrs));
 }
 
 namespace ops {
@@ -136,7 +136,7 @@ std::vector<OpDef> rotary_ops() {
     }
     attrs.set("inverse", !inverse);
     if (c.wants(0))
-      c.set(0, call1("rotary", {dy, positions, c.operand(2), c.operand(3)}, std::move(attrs)));
+      c.set(0, call1(Op::rotary, {dy, positions, c.operand(2), c.operand(3)}, std::move(attrs)));
   };
   d.cost = [](const Node& n, std::span<const Type> in) {
     const double x = static_cast<double>(in[0].bytes()), pairs = elements(in[2]);

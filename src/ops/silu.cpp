@@ -11,6 +11,7 @@ OpDef silu_op(bool gradient) {
   const size_t operands = gradient ? 2 : 1;
   OpDef d;
   d.name = gradient ? "silu_grad" : "silu";
+  d.code = gradient ? "silu_grad({0}, {1})" : "silu({0})";
   d.is_gradient = gradient;
   d.is_activation = !gradient;
   d.doc = gradient ? "dx = dy d silu(x) / dx. dy, x, dx: [...]" : "y = x / (1 + e^-x). x, y: [...]";
@@ -26,7 +27,7 @@ OpDef silu_op(bool gradient) {
     return std::vector<Value>{gradient ? c.in[0] * (s * (1.0 + x * (1.0 - s))) : x * s};
   };
   if (!gradient)
-    d.vjp = [](VjpContext& c) { c.set(0, call1("silu_grad", {c.grad(0), c.operand(0)})); };
+    d.vjp = [](VjpContext& c) { c.set(0, call1(Op::silu_grad, {c.grad(0), c.operand(0)})); };
   d.cost = [gradient](const Node& n, std::span<const Type> in) {
     return streaming_cost(n, in, (gradient ? 8 : 4) * elements(in[0]));
   };
@@ -36,8 +37,6 @@ OpDef silu_op(bool gradient) {
       out.push_back({std::vector<Sample::Operand>(operands, tensor(shape, -6, 6)), {}});
     return out;
   };
-  d.is_activation = !gradient;
-  d.is_gradient = gradient;
   d.in_place = {{0, 0}};
   if (gradient) d.in_place.push_back({0, 1});
   return d;
@@ -45,7 +44,7 @@ OpDef silu_op(bool gradient) {
 
 }  // namespace
 
-Value silu(Value x) { return call1("silu", {x}); }
+Value silu(Value x) { return call1(Op::silu, {x}); }
 
 namespace ops {
 

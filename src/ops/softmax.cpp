@@ -4,7 +4,7 @@
 
 namespace brrr {
 
-Value softmax(Value x) { return call1("softmax", {x}); }
+Value softmax(Value x) { return call1(Op::softmax, {x}); }
 
 namespace ops {
 namespace {
@@ -39,7 +39,7 @@ std::vector<OpDef> softmax_ops() {
       Value e = exp(c.in[0] - max(c.in[0], {-1}, true));
       return std::vector<Value>{e / sum(e, {-1}, true)};
     };
-    d.vjp = [](VjpContext& c) { c.set(0, call1("softmax_grad", {c.grad(0), c.result(0)})); };
+    d.vjp = [](VjpContext& c) { c.set(0, call1(Op::softmax_grad, {c.grad(0), c.result(0)})); };
     d.cost = [](const Node& n, std::span<const Type> in) {
       return streaming_cost(n, in, 5 * elements(in[0]));
     };

@@ -7,7 +7,7 @@
 namespace brrr {
 
 Value store(Value x, const Storage& storage) {
-  return call1("store", {x}, {{"storage", storage.str()}});
+  return call1(Op::store, {x}, {{"storage", storage.str()}});
 }
 
 namespace ops {
@@ -21,7 +21,7 @@ Sample::Operand stored_right(int64_t k, int64_t n, bool transposed, DType dtype)
 std::vector<OpDef> store_ops() {
   OpDef d;
   d.name = "store";
-  d.derives_weights = d.stores = true;
+  d.derives_weights = true;
   d.doc =
       "y = x, which lies in rows, in {storage} (base/storage.h). Panels hold the same numbers; "
       "integers and their scales hold what is nearest";

@@ -1,6 +1,7 @@
 // Adafactor (Shazeer and Stern 2018): two vectors of state for each matrix. Relative steps are the
 // schedule's (ScheduleKind::relative_step); the constants are the paper's and transformers'.
 
+#include "ops/op.h"
 #include "optim/updates.h"
 
 namespace brrr::optim {
@@ -14,7 +15,7 @@ void update_by_adafactor(Update& u, const Group& group) {
                     {"clip", 1.0},
                     {"scale_parameter", u.options.scale_parameter}};
   u.append(
-      "adafactor", matrices,
+      Op::adafactor, matrices,
       [](const Trained& t) {
         const auto dims = t.param.shape().dims();
         std::vector<Dim> rows(dims.begin(), dims.end()), columns = rows;
@@ -25,7 +26,7 @@ void update_by_adafactor(Update& u, const Group& group) {
       },
       attrs);
   u.append(
-      "adafactor_vector", vectors,
+      Op::adafactor_vector, vectors,
       [](const Trained& t) {
         return std::vector<Update::State>{{"adafactor_v", {DType::f32, t.param.shape()}}};
       },

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/dynamic_code.h"
+#include "ops/op.h"
 #include "optim/updates.h"
 
 namespace brrr::optim {
@@ -16,7 +17,7 @@ Attrs attributes(const Optimizer& o) {
 
 void update_by_adamw(Update& u, const Group& group) {
   u.append(
-      "adamw", group,
+      Op::adamw, group,
       [](const Trained& t) {
         const Type moment{DType::f32, t.param.shape()};
         return std::vector<Update::State>{{"adam_m", moment}, {"adam_v", moment}};
@@ -51,7 +52,7 @@ void update_by_adamw_8bit(Update& u, const Group& group) {
   for (const Trained& t : group)
     (t.param.shape().elements() < kLeastElements ? small : large).push_back(t);
   u.append(
-      "adamw_8bit", large,
+      Op::adamw_8bit, large,
       [](const Trained& t) {
         const Shape& shape = t.param.shape();
         const Type codes{DType::u8, shape};

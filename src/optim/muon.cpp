@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "ops/op.h"
 #include "optim/updates.h"
 
 namespace brrr::optim {
@@ -53,16 +54,16 @@ void update_by_muon(Update& u, const Group& group) {
     for (const Trained& t : matrices) operands.push_back(in_f32(t.grad));
     for (const Trained& t : matrices) momenta.push_back(u.state("muon_m", t));
     operands.insert(operands.end(), momenta.begin(), momenta.end());
-    const auto next = call("muon_momentum", operands, {{"momentum", kMomentum}});
+    const auto next = call(Op::muon_momentum, operands, {{"momentum", kMomentum}});
     const size_t n = matrices.size();
     for (size_t i = 0; i < n; ++i) {
       u.g.update(momenta[i], next[n + i]);
-      matrices[i].grad = call1("newton_schulz", {next[i]},
+      matrices[i].grad = call1(Op::newton_schulz, {next[i]},
                                {{"steps", kIterations}, {"dtype", u.options.muon_products}});
     }
     const Value clipped = u.scale;
     u.scale = clipped * 0.0 + 1.0;  // 1, or NaN where gradients are not finite
-    u.append("muon", matrices, [](const Trained&) { return std::vector<Update::State>{}; },
+    u.append(Op::muon, matrices, [](const Trained&) { return std::vector<Update::State>{}; },
              {{"rate", u.options.muon_rate}});
     u.scale = clipped;
   }

@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "ops/op.h"
 #include "optim/updates.h"
 
 namespace brrr::optim {
@@ -37,8 +38,8 @@ Value Update::state(const std::string& kind, const Trained& t, std::optional<Typ
   return g.input(fmt::format("{}:{}", kind, t.name), wanted, Role::moment);
 }
 
-void Update::append_node(const char* op, const Group& group,
-                         const std::vector<std::vector<State>>& kinds, Attrs attrs) {
+void Update::append_node(Op op, const Group& group, const std::vector<std::vector<State>>& kinds,
+                         Attrs attrs) {
   if (group.empty()) return;
   const size_t n = group.size(), count = kinds[0].size();
   std::vector<Value> operands{learning_rate, step, scale};
@@ -69,17 +70,17 @@ void Update::append_node(const char* op, const Group& group,
 Value in_f32(Value v) {
   if (v.dtype() == DType::f32) return v;
   const Node node = v.graph->node(v.id.node);
-  if (node.op->converts && v.graph->type(node.operands[0]).dtype == DType::f32)
+  if (is(node, Op::cast) && v.graph->type(node.operands[0]).dtype == DType::f32)
     return v.graph->value(node.operands[0]);
   if (node.op->only_adds && node.op->op_class == OpClass::elementwise)
     return in_f32(v.graph->value(node.operands[0])) + in_f32(v.graph->value(node.operands[1]));
   // What only moves numbers, or sums rows, does the same in f32.
-  const bool only_moves = node.op->op_class == OpClass::movement && !node.op->converts;
+  const bool only_moves = node.op->op_class == OpClass::movement && !is(node, Op::cast);
   if (node.op->only_adds || (only_moves && node.operands.size() == 1)) {
     std::vector<Value> operands{in_f32(v.graph->value(node.operands[0]))};
     for (size_t i = 1; i < node.operands.size(); ++i)
       operands.push_back(v.graph->value(node.operands[i]));
-    return call(node.op->name, operands, node.attrs)[v.id.port];
+    return call(*node.op, operands, node.attrs)[v.id.port];
   }
   return cast(v, DType::f32);
 }

@@ -27,12 +27,12 @@ struct Update {
   /// Appends the node `op` over the group: its operands are the scalars, the parameters, the
   /// gradients and `states(t)` for each of them, its results their next values (ops/update.h).
   template <typename StatesOf>
-  void append(const char* op, const Group& group, StatesOf&& states, Attrs attrs) {
+  void append(Op op, const Group& group, StatesOf&& states, Attrs attrs) {
     std::vector<std::vector<State>> kinds;
     for (const Trained& t : group) kinds.push_back(states(t));
     append_node(op, group, kinds, std::move(attrs));
   }
-  void append_node(const char* op, const Group& group, const std::vector<std::vector<State>>& kinds,
+  void append_node(Op op, const Group& group, const std::vector<std::vector<State>>& kinds,
                    Attrs attrs);
   /// The state of that kind, f32 in the parameter's shape unless another type is given.
   Value state(const std::string& kind, const Trained& t, std::optional<Type> type = std::nullopt);

@@ -12,7 +12,7 @@ Graph inference(const Graph& graph, Notes* notes) {
       operands.pop_back();  // the key
       Attrs attrs = node.attrs;
       attrs.set("p", 0.0);
-      const auto results = call(node.op->name, operands, attrs);
+      const auto results = call(*node.op, operands, attrs);
       for (uint32_t port = 0; port < results.size(); ++port) r.bind({id, port}, results[port]);
     } else if (node.op->draws_random && node.op->op_class == OpClass::elementwise) {
       r.bind({id, 0}, r.map(node.operands[0]));

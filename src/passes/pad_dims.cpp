@@ -42,7 +42,7 @@ Graph pad_dims(const Graph& in, const Target& target, Notes* notes) {
     x[0] = pad_to(x[0], k_of_a, k);
     x[1] = pad_to(pad_to(x[1], k_of_b, k), n_of_b, n);
     if (form->has_bias) x[2] = pad_to(x[2], 0, n);
-    Value y = call(node.op->name, x, node.attrs)[0];
+    Value y = call(*node.op, x, node.attrs)[0];
     if (n != columns.size()) y = slice(y, y.shape().rank() - 1, 0, columns.size());
     r.bind({id, 0}, y);
     if (notes)

@@ -13,12 +13,10 @@
 namespace brrr {
 namespace {
 
-bool is_op(const Graph& g, ValueId v, std::string_view name) {
-  return g.node(v.node).op->name == name;
-}
+bool made_by(const Graph& g, ValueId v, Op op) { return is(g.node(v.node), op); }
 
 bool is_full_of(const Graph& g, ValueId v, double value) {
-  return is_op(g, v, "full") && full_value(g.node(v.node)) == value;
+  return made_by(g, v, Op::full) && full_value(g.node(v.node)) == value;
 }
 
 // Whether a transpose swaps exactly the last two axes.
@@ -39,74 +37,74 @@ bool holds_all_of(DType wide, DType narrow) {
 
 // The value that may stand for result 0 of the node, or nothing. `in` are the new operands.
 std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value>& in) {
-  const std::string& name = node.op->name;
+  const Op op = node.op->id;
   const Type& type = node.results[0];
   auto same_type = [&](Value v) { return v.type() == type; };
   auto producer = [&](Value v) -> const Node& { return g.node(v.id.node); };
   auto full_like = [&](const Shape& shape) {  // the number of operand 0
     Attrs attrs = producer(in[0]).attrs;
     attrs.set("shape", shape);
-    return g.value(g.add(op("full"), {}, std::move(attrs)));
+    return g.value(g.add(brrr::op(Op::full), {}, std::move(attrs)));
   };
 
-  if (name == "add") {
+  if (op == Op::add) {
     if (is_full_of(g, in[1].id, 0) && same_type(in[0])) return in[0];
     if (is_full_of(g, in[0].id, 0) && same_type(in[1])) return in[1];
-  } else if (name == "sub") {
+  } else if (op == Op::sub) {
     if (is_full_of(g, in[1].id, 0) && same_type(in[0])) return in[0];
-  } else if (name == "mul") {
+  } else if (op == Op::mul) {
     if (is_full_of(g, in[1].id, 1) && same_type(in[0])) return in[0];
     if (is_full_of(g, in[0].id, 1) && same_type(in[1])) return in[1];
-  } else if (name == "div") {
+  } else if (op == Op::div) {
     if (is_full_of(g, in[1].id, 1) && same_type(in[0])) return in[0];
-  } else if (name == "neg") {
-    if (is_op(g, in[0].id, "neg")) return g.value(producer(in[0]).operands[0]);
-  } else if (name == "logical_and" || name == "logical_or") {
-    const double neutral = name == "logical_and" ? 1 : 0;
+  } else if (op == Op::neg) {
+    if (made_by(g, in[0].id, Op::neg)) return g.value(producer(in[0]).operands[0]);
+  } else if (op == Op::logical_and || op == Op::logical_or) {
+    const double neutral = op == Op::logical_and ? 1 : 0;
     for (const size_t i : {0, 1})
       if (is_full_of(g, in[i].id, neutral) && same_type(in[1 - i])) return in[1 - i];
-  } else if (name == "where") {
-    if (is_op(g, in[0].id, "full"))
+  } else if (op == Op::where) {
+    if (made_by(g, in[0].id, Op::full))
       return broadcast_to(in[full_value(producer(in[0])) != 0 ? 1 : 2], type.shape);
-  } else if (name == "cast") {
+  } else if (op == Op::cast) {
     if (same_type(in[0])) return in[0];
-    if (is_op(g, in[0].id, "full") && is_float(in[0].dtype()) && is_float(type.dtype) &&
+    if (made_by(g, in[0].id, Op::full) && is_float(in[0].dtype()) && is_float(type.dtype) &&
         in[0].dtype() != DType::f64)
       return full(g, type.shape, rounded_to(in[0].dtype(), full_value(producer(in[0]))),
                   type.dtype);
-    if (is_op(g, in[0].id, "cast")) {  // there and back again through a dtype that holds it all
+    if (made_by(g, in[0].id, Op::cast)) {  // there and back again through a dtype that holds it all
       const Value before = g.value(producer(in[0]).operands[0]);
       if (same_type(before) && holds_all_of(in[0].dtype(), before.dtype())) return before;
     }
-  } else if (name == "reshape") {
+  } else if (op == Op::reshape) {
     if (same_type(in[0])) return in[0];
-    if (is_op(g, in[0].id, "reshape"))
+    if (made_by(g, in[0].id, Op::reshape))
       return reshape(g.value(producer(in[0]).operands[0]), type.shape);
-    if (is_op(g, in[0].id, "full")) return full_like(type.shape);
-  } else if (name == "broadcast_to") {
+    if (made_by(g, in[0].id, Op::full)) return full_like(type.shape);
+  } else if (op == Op::broadcast_to) {
     if (same_type(in[0])) return in[0];
-    if (is_op(g, in[0].id, "full")) return full_like(type.shape);
-  } else if (name == "transpose") {
+    if (made_by(g, in[0].id, Op::full)) return full_like(type.shape);
+  } else if (op == Op::transpose) {
     const auto& p = node.attrs.get<std::vector<int64_t>>("permutation");
     bool identity = true;
     for (size_t i = 0; i < p.size(); ++i) identity = identity && p[i] == static_cast<int64_t>(i);
     if (identity) return in[0];
-    if (is_op(g, in[0].id, "transpose")) {
+    if (made_by(g, in[0].id, Op::transpose)) {
       const auto inner = producer(in[0]).attrs.get<std::vector<int64_t>>("permutation");
       std::vector<int64_t> both;
       for (int64_t axis : p) both.push_back(inner[static_cast<size_t>(axis)]);
       return transpose(g.value(producer(in[0]).operands[0]), both);
     }
-  } else if (name == "slice") {
+  } else if (op == Op::slice) {
     if (same_type(in[0])) return in[0];
-  } else if (name == "sum" || name == "max") {
+  } else if (op == Op::sum || op == Op::max) {
     if (same_type(in[0]) && node.attrs.get<std::vector<int64_t>>("axes").empty()) return in[0];
-  } else if (name == "matmul") {
+  } else if (op == Op::matmul) {
     bool flags[2] = {node.attrs.get<bool>("transpose_a"), node.attrs.get<bool>("transpose_b")};
     Value operands[2] = {in[0], in[1]};
     bool changed = false;
     for (int i = 0; i < 2; ++i)
-      while (is_op(g, operands[i].id, "transpose") && swaps_last_two(producer(operands[i]))) {
+      while (made_by(g, operands[i].id, Op::transpose) && swaps_last_two(producer(operands[i]))) {
         operands[i] = g.value(producer(operands[i]).operands[0]);
         flags[i] = !flags[i];
         changed = true;
@@ -115,7 +113,7 @@ std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value
       Attrs attrs = node.attrs;
       attrs.set("transpose_a", flags[0]);
       attrs.set("transpose_b", flags[1]);
-      return call1("matmul", {operands[0], operands[1]}, std::move(attrs));
+      return call1(Op::matmul, {operands[0], operands[1]}, std::move(attrs));
     }
   }
   return std::nullopt;
@@ -136,14 +134,14 @@ std::optional<Value> sum_of_pads(Graph& g, const std::vector<Value>& in) {
     const Value v = work.back();
     work.pop_back();
     const Node& node = g.node(v.id.node);
-    if (node.op->name == "add" && g.type(node.operands[0]) == v.type() &&
+    if (is(node, Op::add) && g.type(node.operands[0]) == v.type() &&
         g.type(node.operands[1]) == v.type()) {
       work.push_back(g.value(node.operands[0]));
       work.push_back(g.value(node.operands[1]));
       if (work.size() > 16) return std::nullopt;
       continue;
     }
-    if (node.op->name != "pad") return std::nullopt;
+    if (!is(node, Op::pad)) return std::nullopt;
     if (axis < 0) axis = node.attrs.get<int64_t>("axis");
     if (axis != node.attrs.get<int64_t>("axis")) return std::nullopt;
     const Value inner = g.value(node.operands[0]);
@@ -201,7 +199,7 @@ Graph simplify_once(const Graph& in, Counts& counts) {
     const auto operands = r.operands(id);
     if (node.results.size() == 1) {
       std::optional<Value> value = simpler(r.out(), node, operands);
-      if (!value && node.op->name == "add") value = sum_of_pads(r.out(), operands);
+      if (!value && is(node, Op::add)) value = sum_of_pads(r.out(), operands);
       if (value) {
         r.bind({id, 0}, *value);
         ++counts.simplified;

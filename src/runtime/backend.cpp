@@ -24,7 +24,7 @@ bool NodeView::lies_in_rows() const {
 Backend::Choice Backend::choose(const NodeView& node) const {
   Choice choice;
   for (const KernelEntry& entry : kernels) {
-    if (entry.op != node.node().op->name) continue;
+    if (entry.op != node.node().op->id) continue;
     std::string reason =
         is_disabled(entry.name) ? "BRRR_DISABLE_KERNEL names it" : entry.refusal(node);
     if (reason.empty()) {

@@ -54,7 +54,7 @@ class Kernel {
 };
 
 struct KernelEntry {
-  std::string_view op;
+  Op op;
   std::string_view name;
   /// Empty: accepts. Otherwise the reason for the refusal.
   std::function<std::string(const NodeView&)> accepts;

@@ -6,6 +6,7 @@
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 #include "passes/pipeline.h"
 #include "train/dataset.h"
 #include "train/fit.h"
@@ -88,7 +89,7 @@ std::vector<std::string> emulation_notes(const std::string& precision, const Pro
   bool has_scales = false, multiplies = false;  // in 8 bits
   for (NodeId id = 0; id < program.graph().size(); ++id)
     machine::each_part(program.graph(), id, [&](const OpDef& op, const Cost&) {
-      has_scales |= op.gives_scale;
+      has_scales |= op.id == Op::quantize_scale;
       multiplies |= op.product && op.product->is_scaled;
     });
   if (precision == "fp8" && !has_scales && !multiplies)

@@ -155,7 +155,7 @@ TEST_P(AttentionRowsAlone, HaveTheBitsThatTheyHaveAmongOthers) {
   }();
   const Choose first = [&](const Call& call) {
     for (const KernelEntry& entry : list)
-      if (entry.op == "attention" && entry.accepts(call.view()).empty()) return entry;
+      if (entry.op == Op::attention && entry.accepts(call.view()).empty()) return entry;
     throw InternalError("no kernel takes " + call.text());
   };
   for (const Form& f : kForms)
@@ -172,7 +172,7 @@ TEST_P(AttentionRowsAlone, OnTiles) {
     for (const Form& f : kForms)
       expect_independent(f, DType::bf16, [&](const Call&) {
         return KernelEntry{
-            "attention", "tiles", [](const NodeView&) { return std::string(); },
+            Op::attention, "tiles", [](const NodeView&) { return std::string(); },
             [unit](const NodeView& node) { return attention_forward_tiles(node, unit); }};
       });
   }

@@ -29,7 +29,7 @@ TEST(AttentionMemory, GrowsWithTheLength) {
         if (backward) attrs.set("dlse", false);
         const NodeId id = g.add(op(name), in, attrs);
         for (const KernelEntry& entry : attention_kernels())
-          if (entry.op == name && entry.accepts(NodeView(g, id)).empty())
+          if (name_of(entry.op) == name && entry.accepts(NodeView(g, id)).empty())
             return entry.prepare(NodeView(g, id))->scratch_bytes();
         return int64_t{0};
       };

@@ -8,6 +8,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/kernel_runner.h"
+#include "ops/op.h"
 #include "support/attention_attrs.h"
 #include "support/each_isa.h"
 
@@ -42,7 +43,7 @@ const KernelEntry& entry_of(const Call& call) {
     return attention_kernels();
   }();
   for (const KernelEntry& entry : list)
-    if (entry.op == call.node().op->name && entry.accepts(call.view()).empty()) return entry;
+    if (entry.op == call.node().op->id && entry.accepts(call.view()).empty()) return entry;
   ADD_FAILURE() << "no kernel takes " << call.text();
   return list[0];
 }
@@ -154,7 +155,7 @@ enum class Lie { apart, in_one, kv_in_one, v_in_rows };
 /// The same call on operands that lie otherwise.
 Call laid(const Call& call, Lie lie) {
   if (lie == Lie::apart) return call;
-  const bool backward = call.node().op->name == "attention_grad";
+  const bool backward = is(call.node(), Op::attention_grad);
   Operands from;
   for (size_t i = 0; i < call.values.size(); ++i)
     from.emplace_back(call.view().in[i], call.values[i]);
@@ -212,7 +213,7 @@ double largest_product(const std::vector<double>& a, const std::vector<double>& 
 // What rounding is relative to. An error of a score is a relative error of its probability. dq and
 // dk are sums of p (dp - delta) k and q, where dp and delta, which are about as large, may cancel.
 std::vector<double> magnitudes_of(const Call& apart) {
-  if (apart.node().op->name != "attention_grad") return {};
+  if (!is(apart.node(), Op::attention_grad)) return {};
   const double scale = apart.node().attrs.get<double>("scale");
   const Shape q = apart.view().in[0].shape, v = apart.view().in[2].shape;
   const int64_t t = q.size(-2), s = v.size(-2), group = q.size(1) / v.size(1);
@@ -427,8 +428,8 @@ void check_tiles(const Case& c) {
     for (const TileUnit unit :
          {TileUnit::emulated_amx, TileUnit::emulated_pairs, TileUnit::pairs}) {
       if (unit == TileUnit::pairs && !has_bf16_pairs()) continue;
-      const bool forward = checked.call.node().op->name == "attention";
-      const KernelEntry entry{checked.call.node().op->name, "flash_tiles",
+      const bool forward = is(checked.call.node(), Op::attention);
+      const KernelEntry entry{checked.call.node().op->id, "flash_tiles",
                               [](const NodeView&) { return std::string(); },
                               [forward, unit](const NodeView& node) {
                                 return forward ? attention_forward_tiles(node, unit)

@@ -60,7 +60,7 @@ int check(const Call& call, bool compare = true) {
   int accepted = 0;
   std::vector<RefTensor> wanted;
   for (const KernelEntry& entry : kernels()) {
-    if (entry.op != call.node().op->name || !entry.refusal(call.view()).empty()) continue;
+    if (entry.op != call.node().op->id || !entry.refusal(call.view()).empty()) continue;
     SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
     ++accepted;
     omp_set_num_threads(2);
@@ -95,7 +95,7 @@ bool computes_rare_integers(const OpDef& d, const Sample& sample) {
 
 /// Weights in integers are stored by the reference loops alone.
 bool stores_integers(const OpDef& d, const Sample& sample) {
-  if (!d.stores) return false;
+  if (d.id != Op::store) return false;
   return storage_from_name(sample.attrs.get<std::string>("storage"))->is_quantized();
 }
 
@@ -118,7 +118,7 @@ TEST_P(CpuKernels, EverySampleInBf16) {
     // Their statistics stay f32: attention_test, loss_head_test.
     if (d->name.ends_with("attention_grad") || d->name.starts_with("linear_cross_entropy_"))
       continue;
-    if (d->has_body || d->runs_regions) continue;  // regions say the dtypes
+    if (d->id == Op::fused || d->runs_regions) continue;  // regions say the dtypes
     // By an f32; tables of f32.
     const bool scaled = d->name == "quantize" || d->name == "rotary";
     for (Sample sample : d->samples()) {
@@ -341,7 +341,7 @@ TEST_P(CpuKernels, SpecialValues) {
     const Call call(op(gelu ? "gelu" : name), {{Type{f32, {n}}, special}}, attrs);
     const auto wanted = call.wanted();
     for (const KernelEntry& entry : kernels()) {
-      if (entry.op != call.node().op->name) continue;
+      if (entry.op != call.node().op->id) continue;
       const auto got = run_kernel(entry, call);
       for (size_t i = 0; i < special.size(); ++i) {
         // What f32 makes of the exact value; a subnormal may be off by one step.
@@ -370,7 +370,7 @@ TEST_P(CpuKernels, SpecialValues) {
     const Call call(op(name), {{type, a}, {type, b}});
     const auto wanted = call.wanted();
     for (const KernelEntry& entry : kernels()) {
-      if (entry.op != call.node().op->name) continue;
+      if (entry.op != call.node().op->id) continue;
       const auto got = run_kernel(entry, call);
       const DType t = call.view().out()[0].dtype;
       for (size_t i = 0; i < a.size(); ++i) {
@@ -416,7 +416,7 @@ TEST_P(CpuKernels, RowsWithInfinitiesAndNan) {
                     {{"ignore_index", int64_t{-1}}});
     const auto wanted = loss.wanted();
     for (const KernelEntry& entry : kernels()) {
-      if (entry.op != "cross_entropy") continue;
+      if (entry.op != Op::cross_entropy) continue;
       const auto got = run_kernel(entry, loss);
       for (int64_t r = 0; r < n; ++r)
         for (size_t k = 0; k < 2; ++k) {
@@ -434,7 +434,7 @@ INSTANTIATE_TEST_SUITE_P(Isa, CpuKernels, test::every_isa(), test::isa_of);
 
 void expect_user_error(const Call& call, const std::string& message) {
   for (const KernelEntry& entry : kernels()) {
-    if (entry.op != call.node().op->name) continue;
+    if (entry.op != call.node().op->id) continue;
     try {
       run_kernel(entry, call);
       ADD_FAILURE() << call.text() << " did not fail";
@@ -483,7 +483,7 @@ TEST(CpuKernelErrors, RefusalsHaveAReason) {
   const Call norm(op("softmax"), {{Type{f64, {4}}, std::vector<double>(4)}});
   for (const Call* call : {&gelu, &norm})
     for (const KernelEntry& entry : kernels()) {
-      if (entry.op != call->node().op->name) continue;
+      if (entry.op != call->node().op->id) continue;
       EXPECT_NE(entry.accepts(call->view()).find("f64"), std::string::npos);
     }
 }

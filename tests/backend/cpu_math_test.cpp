@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "backend/cpu/isa.h"
@@ -15,9 +16,13 @@ namespace {
 
 class CpuMath : public test::EachIsa {};
 
+/// op: with what {approximate} must be, "gelu.tanh".
 RowFunction row(std::string_view op) {
-  for (const RowEntry& entry : unary_rows())
-    if (entry.op == op && entry.dtype == DType::f32) return entry.run;
+  for (const RowEntry& entry : unary_rows()) {
+    std::string name(name_of(entry.op));
+    if (!entry.form.empty()) name += "." + std::string(entry.form);
+    if (name == op && entry.dtype == DType::f32) return entry.run;
+  }
   return nullptr;
 }
 

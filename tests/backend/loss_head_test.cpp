@@ -99,10 +99,10 @@ Call step_call(const Case& c) {
 
 KernelEntry chunked(const Call& call, int64_t chunk) {
   for (const KernelEntry& entry : loss_head_kernels())
-    if (entry.op == call.node().op->name) {
+    if (entry.op == call.node().op->id) {
       EXPECT_EQ(entry.accepts(call.view()), "") << call.text();
     }
-  return {call.node().op->name, "chunked", [](const NodeView&) { return std::string(); },
+  return {call.node().op->id, "chunked", [](const NodeView&) { return std::string(); },
           [chunk](const NodeView& node) { return loss_head(node, chunk); }};
 }
 
@@ -311,7 +311,7 @@ TEST(LossHeadErrors, RefusalsHaveAReason) {
   const Call wide = forward_call({.rows = 2, .width = 3, .classes = 4, .dtype = DType::f64});
   const Call none = forward_call({.rows = 2, .width = 3, .classes = 0});
   for (const KernelEntry& entry : loss_head_kernels()) {
-    if (entry.op != "linear_cross_entropy") continue;
+    if (entry.op != Op::linear_cross_entropy) continue;
     EXPECT_EQ(entry.accepts(wide.view()), "dtype f64: only f32, bf16 and f16");
     EXPECT_EQ(entry.accepts(none.view()), "no classes, or rows without elements");
   }

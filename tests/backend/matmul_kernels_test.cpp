@@ -27,7 +27,7 @@ std::set<std::string> check(const Call& call) {
   std::set<std::string> names;
   std::vector<RefTensor> wanted;
   for (const KernelEntry& entry : matmul_kernels()) {
-    if (entry.op != call.node().op->name || !entry.refusal(call.view()).empty()) continue;
+    if (entry.op != call.node().op->id || !entry.refusal(call.view()).empty()) continue;
     SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
     names.insert(std::string(entry.name));
     omp_set_num_threads(2);
@@ -162,7 +162,7 @@ TEST(MatmulKernelList, RefusesWithAReason) {
                       {{"transpose_a", false}, {"transpose_b", false}}};
   const Call call(op("matmul"), sample);
   for (const KernelEntry& entry : matmul_kernels()) {
-    if (entry.op != "matmul") continue;
+    if (entry.op != Op::matmul) continue;
     EXPECT_NE(entry.accepts(call.view()), "") << entry.name;
   }
 }

@@ -86,7 +86,7 @@ class OptimizerKernels : public ::testing::TestWithParam<std::tuple<Isa, Optimiz
   const KernelEntry& kernel() const {
     static const std::vector<KernelEntry> list = cpu_kernels();
     for (const KernelEntry& e : list)
-      if (e.op == op().name) return e;
+      if (e.op == op().id) return e;
     throw InternalError("no kernel");
   }
 
@@ -263,7 +263,7 @@ class BlockOptimizers : public ::testing::TestWithParam<Isa> {
     limit_isa(machine_isa());
     omp_set_num_threads(omp_get_num_procs());
   }
-  static const KernelEntry& kernel(std::string_view op) {
+  static const KernelEntry& kernel(Op op) {
     static const std::vector<KernelEntry> list = cpu_kernels();
     for (const KernelEntry& e : list)
       if (e.op == op) return e;
@@ -271,7 +271,7 @@ class BlockOptimizers : public ::testing::TestWithParam<Isa> {
   }
   /// The results, which threads, alignment and being in place do not change.
   static std::vector<Buffer> run(const Call& call) {
-    const KernelEntry& entry = kernel(call.node().op->name);
+    const KernelEntry& entry = kernel(call.node().op->id);
     SCOPED_TRACE(call.text());
     EXPECT_EQ(entry.accepts(call.view()), "");
     omp_set_num_threads(2);

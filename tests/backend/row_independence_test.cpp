@@ -202,7 +202,7 @@ void add_rows(std::vector<Case>& list) {
       add("layer_norm_grad", [=](Piece& p) {
         const Value in[] = {p.of_rows({p.rows(), c}, t), p.of_rows({p.rows(), c}, t),
                             p.shared({c}, t), p.of_rows({p.rows()}, t), p.of_rows({p.rows()}, t)};
-        p.output(call("layer_norm_grad", in)[0]);
+        p.output(call(Op::layer_norm_grad, in)[0]);
       });
       add("rms_norm", [=](Piece& p) {
         const RmsNorm n = rms_norm(p.of_rows({p.rows(), c}, t), p.shared({c}, t));
@@ -212,7 +212,7 @@ void add_rows(std::vector<Case>& list) {
       add("rms_norm_grad", [=](Piece& p) {
         const Value in[] = {p.of_rows({p.rows(), c}, t), p.of_rows({p.rows(), c}, t),
                             p.shared({c}, t), p.of_rows({p.rows()}, t)};
-        p.output(call("rms_norm_grad", in)[0]);
+        p.output(call(Op::rms_norm_grad, in)[0]);
       });
       add("residual, rms_norm and SwiGLU", [=](Piece& p) {
         Value x = cast(p.of_rows({p.rows(), c}, t), f32) + p.of_rows({p.rows(), c}, f32);
@@ -234,7 +234,8 @@ void add_rows(std::vector<Case>& list) {
       });
       add("softmax", [=](Piece& p) { p.output(softmax(p.of_rows({p.rows(), c}, t, 0, -5, 5))); });
       add("softmax_grad", [=](Piece& p) {
-        p.output(call1("softmax_grad", {p.of_rows({p.rows(), c}, t), p.of_rows({p.rows(), c}, t)}));
+        p.output(
+            call1(Op::softmax_grad, {p.of_rows({p.rows(), c}, t), p.of_rows({p.rows(), c}, t)}));
       });
       add("cross_entropy", [=](Piece& p) {
         const CrossEntropy e = cross_entropy(p.of_rows({p.rows(), c}, t, 0, -5, 5),
@@ -245,7 +246,7 @@ void add_rows(std::vector<Case>& list) {
       add("cross_entropy_grad", [=](Piece& p) {
         const Value in[] = {p.of_rows({p.rows(), c}, t), p.of_rows({p.rows()}, i32, 0, -1, 37),
                             p.of_rows({p.rows()}, t, 0, 3, 4), p.of_rows({p.rows()}, t)};
-        p.output(call("cross_entropy_grad", in, {{"ignore_index", int64_t{-1}}})[0]);
+        p.output(call(Op::cross_entropy_grad, in, {{"ignore_index", int64_t{-1}}})[0]);
       });
       add("sum and max of a row", [=](Piece& p) {
         Value x = p.of_rows({p.rows(), c}, t);
@@ -282,7 +283,7 @@ void add_loss_heads(std::vector<Case>& list) {
       list.push_back({"linear_cross_entropy_step " + of, [=](Piece& p) {
                         const Value in[] = {p.of_rows({p.rows(), 96}, t), p.shared(w, t),
                                             targets(p), p.of_rows({p.rows()}, f32)};
-                        const auto out = call("linear_cross_entropy_step", in, attrs);
+                        const auto out = call(Op::linear_cross_entropy_step, in, attrs);
                         for (size_t i = 0; i < 3; ++i) p.output(out[i]);
                       }});
       list.push_back({"linear_cross_entropy_grad " + of, [=](Piece& p) {
@@ -291,7 +292,7 @@ void add_loss_heads(std::vector<Case>& list) {
                                             p.of_rows({p.rows()}, f32)};
                         Attrs with = attrs;
                         with.set("dlse", false);
-                        p.output(call("linear_cross_entropy_grad", in, with)[0]);
+                        p.output(call(Op::linear_cross_entropy_grad, in, with)[0]);
                       }});
     }
 }
@@ -316,7 +317,7 @@ class Batch {
   bool is_fused() const {
     const Graph g = compiled(whole_);
     return std::any_of(g.nodes().begin(), g.nodes().end(),
-                       [](const Node& node) { return node.op->name == "fused"; });
+                       [](const Node& node) { return is(node, Op::fused); });
   }
 
   void check(int64_t first, int64_t count, int threads) const {

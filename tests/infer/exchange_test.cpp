@@ -223,7 +223,7 @@ class SameGraph {
     if (partner_[x.node] != kNoNode) return partner_[x.node] == y.node || differ(x, y);
     partner_[x.node] = y.node;
     const Node &n = a_.node(x.node), &m = b_.node(y.node);
-    if (a_.is_input(x.node) && a_.role(x.node) == Role::parameter && m.op->name == "literal")
+    if (a_.is_input(x.node) && a_.role(x.node) == Role::parameter && is(m, Op::literal))
       return has_numbers(m, parameters_.at(a_.input_name(x.node))) || differ(x, y);
     if (n.op != m.op || n.results != m.results || n.operands.size() != m.operands.size())
       return differ(x, y);

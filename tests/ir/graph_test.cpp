@@ -306,7 +306,7 @@ TEST(Rewriter, ReplacesNodesAndKeepsScopes) {
     g.output("y", exp(neg(x)));
   }
   const Graph out = rewrite(g, [](Rewriter& r, NodeId id) {
-    if (r.in().node(id).op->name != "neg") return false;
+    if (!is(r.in().node(id), Op::neg)) return false;
     r.bind({id, 0}, r.operands(id)[0] * -1.0);
     return true;
   });

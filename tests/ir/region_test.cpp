@@ -28,7 +28,7 @@ Graph with_body(Region body) {
   Graph g;
   Value x = g.input("x", {3}, f32), y = g.input("y", {3}, f32);
   Scope scope(g, "h.0");
-  g.output("z", call1("fused", {x, y}, {{"body", std::move(body)}}));
+  g.output("z", call1(Op::fused, {x, y}, {{"body", std::move(body)}}));
   return g;
 }
 

@@ -87,7 +87,7 @@ reference::Tensors inputs_of(const Sample& sample) {
 }
 
 bool is_of_inference(const OpDef& op) {
-  return !op.updates_parameters && !op.is_gradient && !op.draws_random && !op.has_body &&
+  return !op.updates_parameters && !op.is_gradient && !op.draws_random && op.id != Op::fused &&
          op.op_class != OpClass::optimizer && op.name != "store" && op.name != "input" &&
          op.name != "dropout";
 }

@@ -77,7 +77,7 @@ double bytes_that_matter(const Call& call, const Sample& sample) {
     const int64_t looked = n <= kWhole ? n : kSampled;
     std::vector<bool> read(static_cast<size_t>(looked), false);
     // A position that is drawn again would leave other elements of x.
-    const int draws = call.graph.node(call.id).op->name == "update_slice" ? 1 : kDraws;
+    const int draws = is(call.graph.node(call.id), Op::update_slice) ? 1 : kDraws;
     for (int draw = 0; draw < draws; ++draw) {
       const auto in = test::operands_of(sample, 77 + static_cast<uint32_t>(draw));
       std::vector<RefTensor> out;

@@ -20,7 +20,7 @@ const char* derivative(const OpDef& op) {
 }
 
 std::string in_place(const OpDef& op) {
-  if (op.has_body) return "what its body may overwrite";
+  if (op.id == Op::fused) return "what its body may overwrite";
   if (op.runs_regions) return "every carried value over itself";
   if (op.in_place_of) return "every parameter and moment over itself";
   std::string out;

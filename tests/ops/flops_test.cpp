@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "ops/attention.h"
+#include "ops/op.h"
 #include "passes/passes.h"
 #include "support/panel_samples.h"
 #include "support/products_of_ones.h"
@@ -121,7 +122,7 @@ int64_t products_that_matter(const OpDef& op, const Sample& sample) {
   }
   int64_t products = 0;
   for (NodeId id = 0; id < g.size(); ++id) {
-    if (g.is_input(id) || g.node(id).op->name != "matmul") continue;
+    if (g.is_input(id) || !is(g.node(id), Op::matmul)) continue;
     const auto elements = static_cast<size_t>(g.node(id).results[0].shape.elements());
     std::vector<bool> read(elements, false);
     for (size_t element = 0; element < elements; ++element)

@@ -8,6 +8,7 @@
 
 #include "ir/text.h"
 #include "ops/attention.h"
+#include "ops/op.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "support/gpt2.h"
@@ -77,7 +78,7 @@ size_t count_ops(const Graph& g, std::string_view name) {
 
 const Node* attention_of(const Graph& g) {
   for (const Node& node : g.nodes())
-    if (node.op->name == "attention") return &node;
+    if (is(node, Op::attention)) return &node;
   return nullptr;
 }
 size_t count_moves(const Graph& g) {

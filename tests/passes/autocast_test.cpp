@@ -63,10 +63,10 @@ TEST(Autocast, TheResidualStreamStaysInF32) {
   const Graph g = autocast(gpt2_graph(0.1), DType::bf16);
   int sums = 0;
   for (const Node& node : g.nodes()) {
-    if (node.op->name != "layer_norm") continue;
+    if (!is(node, Op::layer_norm)) continue;
     const Node& before = g.node(node.operands[0].node);
     EXPECT_EQ(before.results[0].dtype, DType::f32);
-    sums += before.op->name == "add";
+    sums += is(before, Op::add);
   }
   EXPECT_GT(sums, 2);
 }
@@ -78,7 +78,7 @@ TEST(Autocast, ConvertsAValueOnce) {
   g.output("y", matmul(matmul(x, w), w) + matmul(x, w));
   const Graph out = autocast(g, DType::bf16);
   int casts = 0;
-  for (const Node& node : out.nodes()) casts += node.op->name == "cast";
+  for (const Node& node : out.nodes()) casts += is(node, Op::cast);
   EXPECT_EQ(casts, 3);  // x, w, and the result back to its type
   EXPECT_EQ(out.type(out.find_output("y")->value).dtype, DType::f32);
 }
@@ -128,7 +128,7 @@ TEST(KeepAccumulators, GivesWeightGradientsUnrounded) {
   for (NodeId id : with.inputs(InputKind::parameter)) {
     const Output* grad = with.find_output("grad:" + with.input_name(id));
     const Node& node = with.node(grad->value.node);
-    wide += node.op->name == "matmul" && node.attrs.find("dtype") != nullptr;
+    wide += is(node, Op::matmul) && node.attrs.find("dtype") != nullptr;
   }
   EXPECT_EQ(wide, 8);  // four linear layers in each of two blocks
   const auto in = test::gpt2_inputs(loss, test::tiny_gpt2(), 11);
@@ -152,7 +152,7 @@ TEST(KeepAccumulators, RoundsActivationsWhereTheTargetAsks) {
   const auto count = [](const Graph& g, bool wide, bool of_weights) {
     int n = 0;
     for (const Node& node : g.nodes()) {
-      if (node.op->name != "matmul" && node.op->name != "linear") continue;
+      if (!is(node, Op::matmul, Op::linear)) continue;
       const bool transposed = node.attrs.get_or<bool>("transpose_a", false);
       n += (node.results[0].dtype == DType::f32) == wide && transposed == of_weights;
     }
@@ -164,7 +164,7 @@ TEST(KeepAccumulators, RoundsActivationsWhereTheTargetAsks) {
   EXPECT_EQ(count(rounds, false, true), count(keeps, false, true));
   const auto head = [](const Graph& g) {
     for (const Node& node : g.nodes())
-      if (node.op->name == "linear_cross_entropy_step") return node;
+      if (is(node, Op::linear_cross_entropy_step)) return node;
     return Node{};
   };
   ASSERT_FALSE(head(rounds).results.empty());
@@ -186,7 +186,7 @@ TEST(LowParameters, StoresMatricesInLowAndKeepsTheMeaning) {
     EXPECT_EQ(out.type({id, 0}).dtype,
               out.type({id, 0}).shape.rank() >= 2 ? DType::bf16 : DType::f32);
   for (const Node& node : out.nodes())  // a table is not converted to read a few rows of it
-    if (node.op->name == "embedding") {
+    if (is(node, Op::embedding)) {
       EXPECT_EQ(node.results[0].dtype, DType::bf16);
     }
   auto in = test::gpt2_inputs(loss, config, 3);
@@ -227,7 +227,7 @@ TEST(MatmulPrecision, SplitsWhatItSays) {
     verify(out);
     size_t products = 0;
     for (const Node& node : out.nodes()) {
-      if (node.op->name != "matmul") continue;
+      if (!is(node, Op::matmul)) continue;
       ++products;
       EXPECT_EQ(out.type(node.operands[0]).dtype, DType::bf16);
       EXPECT_EQ(node.results[0].dtype, DType::f32);

@@ -71,7 +71,7 @@ std::vector<std::string> derived_in(const Graph& g) {
 size_t casts_of_parameters(const Graph& g) {
   size_t n = 0;
   for (const Node& node : g.nodes())
-    n += node.op->name == "cast" && g.is_input(node.operands[0].node) &&
+    n += is(node, Op::cast) && g.is_input(node.operands[0].node) &&
          g.input_kind(node.operands[0].node) == InputKind::parameter;
   return n;
 }
@@ -160,7 +160,7 @@ TEST(DeriveWeights, TheUpdateWritesThem) {
           written += static_cast<size_t>(flag);
     EXPECT_EQ(written, names.size());
     for (const Node& node : c.graph.nodes())  // nothing but the update makes one
-      EXPECT_FALSE(node.op->name == "cast" && node.results[0].dtype == DType::bf16 &&
+      EXPECT_FALSE(is(node, Op::cast) && node.results[0].dtype == DType::bf16 &&
                    c.graph.node(node.operands[0].node).op->updates_parameters);
     ASSERT_EQ(c.notes.size(), 1u);
     EXPECT_NE(c.notes[0].find(fmt::format("the update writes {}", written)), std::string::npos)

@@ -75,7 +75,7 @@ TEST(DerivedWeight, IsMadeOfItsSources) {
                                           joined({"q", "k", "v"})};
   const Graph refresh = refresh_graph(all);
   size_t casts = 0;
-  for (const Node& node : refresh.nodes()) casts += node.op->converts;
+  for (const Node& node : refresh.nodes()) casts += is(node, Op::cast);
   EXPECT_EQ(casts, 1u) << "three read the same";
   EXPECT_EQ(refresh.inputs(InputKind::parameter).size(), 4u);
   const reference::Tensors in = test::random_inputs(refresh, 3, -1, 1, 3);

@@ -28,7 +28,7 @@ size_t left_of(const Graph& g) {
       continue;
     }
     for (const ValueId& v : out.node(id).operands) reads[id] = reads[id] || reads[v.node];
-    rest += reads[id] && out.node(id).op->name != "conv";
+    rest += reads[id] && !is(out.node(id), Op::conv);
   }
   return rest;
 }

@@ -31,7 +31,7 @@ Graph trained(const models::Gpt2Config& config, bool fp8, const Target& target =
 
 Target runs_all() {
   Target t;
-  t.runs = [](const Graph& g, NodeId id) { return g.node(id).op->name != "fused"; };
+  t.runs = [](const Graph& g, NodeId id) { return !is(g.node(id), Op::fused); };
   return t;
 }
 
@@ -54,7 +54,7 @@ TEST(Fp8, MultipliesTheBlocksAndNothingElse) {
   EXPECT_EQ(count(g, "transpose") - count(trained(config_of(), false, runs_all()), "transpose"),
             2u * 4 * 3);
   for (const Node& node : g.nodes()) {
-    if (node.op->name != "scaled_matmul") continue;
+    if (!is(node, Op::scaled_matmul)) continue;
     const DType a = g.type(node.operands[0]).dtype, b = g.type(node.operands[1]).dtype;
     const bool forward = node.attrs.get<bool>("fast_accumulation");
     EXPECT_EQ(a == DType::f8e4m3 && b == DType::f8e4m3, forward);
@@ -71,7 +71,7 @@ TEST(Fp8, WeightsAreQuantisedFromTheirMasters) {
   const Graph g = trained(config_of(), true, runs_all());
   size_t from_parameters = 0;
   for (const Node& node : g.nodes())
-    if (node.op->name == "quantize" && g.is_input(node.operands[0].node)) {
+    if (is(node, Op::quantize) && g.is_input(node.operands[0].node)) {
       EXPECT_EQ(g.type(node.operands[0]).dtype, DType::f32);
       ++from_parameters;
     }
@@ -137,10 +137,10 @@ TEST(Fp8, GeluIsNeverWritten) {
   const Graph g = trained(config_of(), true, runs_all());
   size_t again = 0;
   for (const Node& node : g.nodes()) {
-    if (node.op->name != "quantize") continue;
+    if (!is(node, Op::quantize)) continue;
     NodeId from = node.operands[0].node;
-    while (g.node(from).op->name == "reshape") from = g.node(from).operands[0].node;
-    if (g.node(from).op->name != "gelu") continue;
+    while (is(g.node(from), Op::reshape)) from = g.node(from).operands[0].node;
+    if (!is(g.node(from), Op::gelu)) continue;
     EXPECT_EQ(g.node(g.node(from).operands[0].node).op->name, "after");
     ++again;
   }

@@ -4,6 +4,7 @@
 
 #include "ir/text.h"
 #include "ops/fused.h"
+#include "ops/op.h"
 #include "passes/passes.h"
 #include "support/gpt2.h"
 #include "support/random_clusters.h"
@@ -13,14 +14,14 @@ namespace {
 
 Target eager() {
   Target target;
-  target.runs = [](const Graph& g, NodeId id) { return g.node(id).op->name == "fused"; };
+  target.runs = [](const Graph& g, NodeId id) { return is(g.node(id), Op::fused); };
   return target;
 }
 
 size_t joined(const Graph& g) {
   size_t n = 0;
   for (const Node& node : g.nodes())
-    n += node.op->name == "fused" && bias_gradient_of(fused_body(node)).has_value();
+    n += is(node, Op::fused) && bias_gradient_of(fused_body(node)).has_value();
   return n;
 }
 
@@ -132,7 +133,7 @@ TEST(FuseBiasGradients, LeavesWhatAClusterSumsOnTheWay) {
   EXPECT_EQ(count([](Graph&, Value dy) { return cast(softmax(cast(dy, f32)), bf16); }), 0u);
   const auto squashed = [](Graph& g, Value dy) {
     const Value w = g.input("w", {7, 7}, bf16), z = g.input("z", {12, 7}, bf16);
-    return call1("gelu_grad", {matmul(dy, w), z}, {{"approximate", std::string("tanh")}});
+    return call1(Op::gelu_grad, {matmul(dy, w), z}, {{"approximate", std::string("tanh")}});
   };
   // Where a product takes GELU's derivative as its epilogue, the sum would be in the way.
   EXPECT_EQ(count(squashed), 1u);
@@ -153,7 +154,7 @@ TEST(FuseBiasGradients, WhatIsAddedToTheProductJoinsItStill) {
   verify(after);
   ASSERT_EQ(joined(after), 1u) << print(after);
   for (const Node& node : after.nodes())
-    if (node.op->name == "fused") {
+    if (is(node, Op::fused)) {
       EXPECT_EQ(node.results.size(), 2u);
       EXPECT_EQ(node.operands.size(), 3u) << print(after);
       EXPECT_FALSE(node.op->in_place_pairs(node).empty());

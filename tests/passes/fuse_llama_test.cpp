@@ -18,7 +18,7 @@ namespace {
 
 /// The ops of a node: those of its body, or its own.
 std::set<std::string> ops_of(const Node& node) {
-  if (node.op->name != "fused") return {node.op->name};
+  if (!is(node, Op::fused)) return {node.op->name};
   const Graph& body = fused_body(node);
   std::set<std::string> names;
   for (const Node& inner : body.nodes())

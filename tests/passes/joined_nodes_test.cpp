@@ -71,7 +71,7 @@ TEST(JoinedNodes, SeesEveryCycleAndNoOther) {
     JoinedNodes joined(g);
     RngStream rng({seed, 1}, 0);
     for (NodeId id = 0; id < g.size(); ++id) {
-      if (g.is_input(id) || g.node(id).op->reshapes) continue;
+      if (g.is_input(id) || is(g.node(id), Op::reshape)) continue;
       for (const ValueId& v : g.node(id).operands) {
         const NodeId a = joined.group_of(behind_reshapes(g, v).node), b = joined.group_of(id);
         if (a == b || g.is_input(a)) continue;

@@ -302,9 +302,7 @@ TEST(LossHeadOfGpt2, GivesTheGradientOfTheWeightsUnrounded) {
       const Graph g = trained_head(models::gpt2_loss_graph(config, 2, 5), DType::bf16, off);
       int heads = 0;
       for (const Node& node : g.nodes()) {
-        if (node.op->name != "linear_cross_entropy_step" &&
-            node.op->name != "linear_cross_entropy_grad")
-          continue;
+        if (!is(node, Op::linear_cross_entropy_step, Op::linear_cross_entropy_grad)) continue;
         ++heads;
         EXPECT_EQ(g.type(node.operands[0]).dtype, DType::bf16);
         EXPECT_EQ(g.type(node.operands[1]).dtype, DType::bf16);
@@ -319,9 +317,7 @@ TEST(LossHeadOfGpt2, EvaluationHoldsNoLogits) {
   const auto config = test::tiny_gpt2(true, 0.2);
   const Graph loss = models::gpt2_loss_graph(config, 2, 5);
   Target target;
-  target.runs = [](const Graph& g, NodeId id) {
-    return g.node(id).op->name == "linear_cross_entropy";
-  };
+  target.runs = [](const Graph& g, NodeId id) { return is(g.node(id), Op::linear_cross_entropy); };
   const Graph g = run_pipeline(loss, target, {});
   EXPECT_EQ(count_ops(g, "linear_cross_entropy"), 1u);
   const auto in = test::gpt2_inputs(loss, config, 7);

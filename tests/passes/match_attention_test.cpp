@@ -249,7 +249,7 @@ void add_loss(Graph& g, Value y) {
 /// Each "name=value" is an attribute of the attention node, of which there is one.
 void expect_attributes(const Graph& g, std::string_view wanted) {
   for (const Node& node : g.nodes()) {
-    if (node.op->name != "attention") continue;
+    if (!is(node, Op::attention)) continue;
     std::string text = node.attrs.str();
     text = ", " + text.substr(1, text.size() - 2) + ",";
     while (!wanted.empty()) {

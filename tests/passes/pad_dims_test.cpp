@@ -48,9 +48,9 @@ TEST(PadDims, MakesEveryProductWithAWeightAMultiple) {
   verify(out);
   int products = 0;
   for (const Node& node : out.nodes()) {
-    if (node.op->name != "linear" && node.op->name != "matmul") continue;
+    if (!is(node, Op::linear, Op::matmul)) continue;
     const Node& w = out.node(node.operands[1].node);
-    if (w.op->name == "transpose" || node.results[0].shape.rank() > 3) continue;  // attention
+    if (is(w, Op::transpose) || node.results[0].shape.rank() > 3) continue;  // attention
     for (int axis : {-1, -2}) EXPECT_EQ(out.type(node.operands[1]).shape.size(axis) % 4, 0);
     ++products;
   }
@@ -72,9 +72,9 @@ TEST(PadDims, GradientsOfThePaddingAreExactlyZero) {
   for (NodeId id = 0; id < g.size(); ++id) {
     // The gradient of pad(w) is a product that a slice cuts to the size of w.
     const Node& node = g.node(id);
-    if (node.op->name != "slice" || !g.scope_of(id).starts_with("backward:")) continue;
+    if (!is(node, Op::slice) || !g.scope_of(id).starts_with("backward:")) continue;
     const ValueId whole = node.operands[0];
-    if (g.node(whole.node).op->name != "matmul" || g.type(whole).shape.rank() != 2) continue;
+    if (!is(g.node(whole.node), Op::matmul) || g.type(whole).shape.rank() != 2) continue;
     padded.push_back({fmt::format("padded {}", padded.size()), node.results[0].shape.size(0),
                       node.results[0].shape.size(1)});
     g.output(padded.back().name, g.value(whole));

@@ -161,7 +161,7 @@ TEST(PassTable, APassThatReplacesAValueByOneOfAnotherTypeIsStopped) {
   const auto replaced = [](std::function<Value(Value)> by) {
     return [by](const Graph& in) {
       return rewrite(in, [&](Rewriter& r, NodeId id) {
-        if (in.node(id).op->name != "exp") return false;
+        if (!is(in.node(id), Op::exp)) return false;
         r.bind({id, 0}, by(r.operands(id)[0]));
         return true;
       });
@@ -189,7 +189,7 @@ TEST(PassTable, TheEnvironmentAsksForVerification) {
   TrialProgram program(false, false);
   const auto table = table_of("breaks", [](Graph g) {  // the types are not what infer says
     for (NodeId id = 0; id < g.size(); ++id)
-      if (g.node(id).op->name == "gelu") g.node(id).results[0].dtype = DType::f64;
+      if (is(g.node(id), Op::gelu)) g.node(id).results[0].dtype = DType::f64;
     return g;
   });
   ::setenv("BRRR_VERIFY", "0", 1);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "backend/cpu/target.h"
+#include "ops/op.h"
 #include "optim/optimizer.h"
 #include "passes/memory/min_cut.h"
 #include "passes/memory/recomputation_choice.h"
@@ -243,7 +244,7 @@ TEST(Rematerialize, EveryProductCastsItsWeightForItself) {
     int casts = 0;
     for (NodeId id = 0; id < g.size(); ++id) {
       const Node& node = g.node(id);
-      if (node.op->name != "cast" || !g.is_input(node.operands[0].node)) continue;
+      if (!is(node, Op::cast) || !g.is_input(node.operands[0].node)) continue;
       EXPECT_EQ(uses[id][0], 1u) << name_of(p) << " %" << id;
       ++casts;
     }
@@ -258,8 +259,7 @@ TEST(Rematerialize, CopiesStandBehindTheBackwardOfTheNextLayer) {
   for (NodeId id = 0; id < g.size(); ++id) {
     const std::string& scope = g.scope_of(id);
     if (scope.starts_with("backward:h.1.attn")) last_of_next = id;
-    if (scope.starts_with("recompute:h.0") && first_copy == kNoNode &&
-        g.node(id).op->name != "after")
+    if (scope.starts_with("recompute:h.0") && first_copy == kNoNode && !is(g.node(id), Op::after))
       first_copy = id;
   }
   ASSERT_NE(first_copy, kNoNode);

@@ -94,7 +94,7 @@ TEST(WeightPanels, TheLossHead) {
         attrs.set("dw_dtype", DType::f32);
       }
       if (grad) in.push_back(g.input("dlse", {2, 3}, DType::f32));
-      const std::vector<Value> results = call(op, in, attrs);
+      const std::vector<Value> results = call(brrr::op(op), in, attrs);
       for (size_t i = 0; i < results.size(); ++i) g.output(fmt::format("y{}", i), results[i]);
       const Graph packed = weight_panels(g, packing(), Refresher::update);
       EXPECT_EQ(readers(packed).size(), 1u);

@@ -66,9 +66,9 @@ class WrittenOut {
       for (const ValueId& v : node.operands) in.push_back(values[v.node][v.port]);
       if (g.is_input(id))
         values[id] = {inputs[next_input++]};
-      else if (node.op->name == "if")
+      else if (is(node, Op::if_))
         values[id] = write_branch(node, in);
-      else if (node.op->name == "loop")
+      else if (is(node, Op::loop))
         values[id] = write_loop(node, in);
       else
         values[id] = write_node(g, id, in);
@@ -288,7 +288,7 @@ TEST(ControlPasses, EqualLoopsBecomeOne) {
              loop(first, multiplying(3, 4), carried, captured, {.bound = bound}).carried[0]);
   const Graph simple = simplify(g);
   int loops = 0;
-  for (const Node& node : simple.nodes()) loops += node.op->name == "loop";
+  for (const Node& node : simple.nodes()) loops += is(node, Op::loop);
   EXPECT_EQ(loops, 2);
 }
 

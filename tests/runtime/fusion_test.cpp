@@ -15,6 +15,7 @@
 #include "base/env.h"
 #include "ir/text.h"
 #include "ops/fused.h"
+#include "ops/op.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "support/each_isa.h"
@@ -39,14 +40,14 @@ size_t count_ops(const Graph& g, std::string_view name) {
 size_t count_bias_gradients(const Graph& g) {
   size_t n = 0;
   for (const Node& node : g.nodes())
-    n += node.op->name == "fused" && bias_gradient_of(fused_body(node)).has_value();
+    n += is(node, Op::fused) && bias_gradient_of(fused_body(node)).has_value();
   return n;
 }
 
 size_t count_epilogues(const Graph& g) {
   size_t n = 0;
   for (const Node& node : g.nodes())
-    n += node.op->name == "fused" && class_of(node) == OpClass::contraction;
+    n += is(node, Op::fused) && class_of(node) == OpClass::contraction;
   return n;
 }
 

@@ -73,7 +73,7 @@ TEST(LinearWork, ReadersOfWeightsAreFoundOnce) {
     ++asked;
     return std::string();
   };
-  backend.kernels.push_back({.op = "add",
+  backend.kernels.push_back({.op = Op::add,
                              .name = "counting",
                              .accepts = accepts,
                              .prepare = nullptr,

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
+#include "ops/op.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "support/engine_run.h"
@@ -22,7 +23,7 @@ constexpr RematPolicy kPolicies[] = {RematPolicy::all, RematPolicy::blocks, Rema
 size_t copies_in(const Graph& g) {
   size_t n = 0;
   for (NodeId id = 0; id < g.size(); ++id)
-    n += g.scope_of(id).starts_with("recompute:") && g.node(id).op->name != "after";
+    n += g.scope_of(id).starts_with("recompute:") && !is(g.node(id), Op::after);
   return n;
 }
 

@@ -38,10 +38,10 @@ class WaysOfAttention {
     attrs.set("causal", c_.causal);
     const Value qkv = graph_.input("qkv", {c_.batches, c_.length, 3 * row_}, c_.dtype);
     const Value dy = graph_.input("dy", {c_.batches, c_.length, row_}, c_.dtype);
-    const std::vector<Value> y = call("attention", std::vector<Value>{qkv}, attrs);
+    const std::vector<Value> y = call(Op::attention, std::vector<Value>{qkv}, attrs);
     attrs.set("dlse", false);
     const std::vector<Value> d =
-        call("attention_grad", std::vector<Value>{qkv, y[0], y[1], dy}, attrs);
+        call(Op::attention_grad, std::vector<Value>{qkv, y[0], y[1], dy}, attrs);
     graph_.output("y", y[0]);
     graph_.output("lse", y[1]);
     graph_.output("dqkv", d[0]);
@@ -130,8 +130,9 @@ class WaysOfAttention {
 
   Backend by_way(const std::string& name) const {
     Backend alone = backend_;
-    std::erase_if(alone.kernels,
-                  [](const KernelEntry& e) { return !e.op.starts_with("attention"); });
+    std::erase_if(alone.kernels, [](const KernelEntry& e) {
+      return e.op != Op::attention && e.op != Op::attention_grad;
+    });
     for (KernelEntry& e : alone.kernels)
       e.prepare = [prepare = e.prepare, name](const NodeView& view) -> std::unique_ptr<Kernel> {
         const auto kernel = prepare(view);

@@ -16,6 +16,7 @@
 #include "ir/text.h"
 #include "models/gpt2/gpt2.h"
 #include "ops/fused.h"
+#include "ops/op.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
@@ -160,7 +161,7 @@ class WaysOfAStep {
     };
     for (const Type& t : NodeView(graph_, id).in) note(t);
     for (const Type& t : graph_.node(id).results) note(t);
-    if (graph_.node(id).op->name == "fused") {
+    if (is(graph_.node(id), Op::fused)) {
       const Graph& body = fused_body(graph_.node(id));
       for (NodeId n = 0; n < body.size(); ++n)
         for (const Type& t : body.node(n).results) note(t);

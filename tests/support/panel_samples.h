@@ -14,7 +14,8 @@ inline bool has_stored_operand(const Sample& sample) {
 }
 
 inline bool concerns_panels(const OpDef& op, const Sample& sample) {
-  return op.stores || has_stored_operand(sample) || ops::has_copies_in_panels(sample.attrs);
+  return op.id == Op::store || has_stored_operand(sample) ||
+         ops::has_copies_in_panels(sample.attrs);
 }
 
 }  // namespace brrr::test

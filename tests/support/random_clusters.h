@@ -72,12 +72,12 @@ class RandomRows {
         return floats_.push_back(gelu(a, random_.coin() ? Gelu::tanh : Gelu::erf));
       case 6:
         return floats_.push_back(
-            call1("gelu_grad", {a, pick(floats_)},
+            call1(Op::gelu_grad, {a, pick(floats_)},
                   {{"approximate", std::string(random_.coin() ? "tanh" : "none")}}));
       case 7: {
-        constexpr const char* kNames[] = {"neg",  "exp",    "tanh", "erf", "sigmoid", "abs",
-                                          "relu", "square", "sin",  "cos", "silu"};
-        return floats_.push_back(call1(kNames[random_.below(11)], {tanh(a)}));
+        constexpr Op kOps[] = {Op::neg,  Op::exp,    Op::tanh, Op::erf, Op::sigmoid, Op::abs,
+                               Op::relu, Op::square, Op::sin,  Op::cos, Op::silu};
+        return floats_.push_back(call1(kOps[random_.below(11)], {tanh(a)}));
       }
       case 8:
         return floats_.push_back(dropout(a, key_, 0.3, random_.below(3)));
@@ -110,7 +110,7 @@ class RandomRows {
       case 19:
         return floats_.push_back(softmax(a));
       case 20:
-        return floats_.push_back(call1("softmax_grad", {a, pick(floats_)}));
+        return floats_.push_back(call1(Op::softmax_grad, {a, pick(floats_)}));
       case 21: {
         const LayerNorm norm = layer_norm(a, weight_, bias_, 0.01);
         if (random_.coin()) output(norm.rstd);
@@ -118,7 +118,7 @@ class RandomRows {
       }
       case 22: {
         const Value in[] = {a, pick(floats_), weight_, mean_, rstd_};
-        const auto out = call("layer_norm_grad", in);
+        const auto out = call(Op::layer_norm_grad, in);
         output(out[1]);
         if (random_.coin()) output(out[2]);
         return floats_.push_back(out[0]);
@@ -137,14 +137,14 @@ class RandomRows {
       }
       case 26: {
         const Value in[] = {a, pick(floats_), weight_, rstd_};
-        const auto out = call("rms_norm_grad", in);
+        const auto out = call(Op::rms_norm_grad, in);
         if (random_.coin()) output(out[1]);
         return floats_.push_back(out[0]);
       }
       case 27:
         return floats_.push_back(silu(a) * b);
       case 28:
-        return floats_.push_back(call1("silu_grad", {a, pick(floats_)}));
+        return floats_.push_back(call1(Op::silu_grad, {a, pick(floats_)}));
       default:
         return floats_.push_back(a + broadcast_to(weight_, shape_));
     }
@@ -202,10 +202,10 @@ class RandomProducts {
     a = cast(a, dtype_);
     Attrs attrs;
     if (dtype_ != f32 && random_.coin()) attrs.set("dtype", f32);
-    if (linear) return call1("linear", {a, b, bias_}, std::move(attrs));
+    if (linear) return call1(Op::linear, {a, b, bias_}, std::move(attrs));
     attrs.set("transpose_a", ta);
     attrs.set("transpose_b", tb);
-    return call1("matmul", {a, b}, std::move(attrs));
+    return call1(Op::matmul, {a, b}, std::move(attrs));
   }
 
   void grow(int64_t i) {
@@ -231,7 +231,7 @@ class RandomProducts {
       case 0:
         return gelu(x);
       case 1:
-        return call1("gelu_grad", {x, pick()}, {{"approximate", std::string("tanh")}});
+        return call1(Op::gelu_grad, {x, pick()}, {{"approximate", std::string("tanh")}});
       case 2:
         return x + pick();
       case 3:
@@ -289,7 +289,7 @@ class RandomBiasGradients {
     Value other = g_.input(name("z"), dy.shape(), dtype_);
     switch (random_.below(5)) {
       case 0:
-        return call1("gelu_grad", {dy, other}, {{"approximate", std::string("tanh")}});
+        return call1(Op::gelu_grad, {dy, other}, {{"approximate", std::string("tanh")}});
       case 1:
         return reshape(transpose(reshape(dy, {2, rows_ / 2, width}), {1, 0, 2}), {rows_, width});
       case 2:
@@ -308,7 +308,7 @@ class RandomBiasGradients {
     Attrs attrs{{"transpose_a", true}, {"transpose_b", false}};
     if (dtype_ != f32 && wide) attrs.set("dtype", f32);
     Value a = left ? flat(dy) : x, b = left ? x : flat(dy);
-    Value dw = call1("matmul", {a, b}, attrs);
+    Value dw = call1(Op::matmul, {a, b}, attrs);
     collect("dw", cast(dw, f32));
     collect("db", total);
     if (random_.below(4) == 0) g_.output(name("wide"), tanh(cast(dw, f32)));

@@ -111,8 +111,8 @@ struct Head {
 
   explicit Head(const NodeView& n, bool is_padded = false)
       : node(n),
-        forward(n.node().op->name != "linear_cross_entropy_grad"),
-        gradient(n.node().op->name != "linear_cross_entropy"),
+        forward(!is(n.node(), Op::linear_cross_entropy_grad)),
+        gradient(!is(n.node(), Op::linear_cross_entropy)),
         rows(n.in[2].shape.elements()),
         width(n.in[0].shape.size(-1)),
         classes(n.in[1].shape.size(n.attrs().get<bool>("transpose_w") ? 0 : 1)),
@@ -264,7 +264,7 @@ LaunchArg padded_weights(LaunchPlan& p, const Head& h, const GpuDescription& gpu
   const LaunchArg to = LaunchArg::scratch(p.take_scratch(g.type(y.id).bytes()));
   const std::vector<PlanEntry> movements = movement_entries();
   const auto entry = std::find_if(movements.begin(), movements.end(),
-                                  [](const PlanEntry& e) { return e.op == "pad"; });
+                                  [](const PlanEntry& e) { return e.op == Op::pad; });
   for (Launch launch : entry->plan(NodeView(g, y.id.node), gpu).launches) {
     for (LaunchArg& a : launch.args)
       a = a.kind == LaunchArg::Kind::in ? h.weights : a.kind == LaunchArg::Kind::out ? to : a;
@@ -320,8 +320,8 @@ std::string padded_head_refusal(const NodeView& node, const GpuDescription& gpu)
 }  // namespace
 
 std::vector<PlanEntry> cross_entropy_entries() {
-  return {{"cross_entropy", "rows", loss_refusal, loss_forward},
-          {"cross_entropy_grad", "rows", loss_refusal, loss_backward}};
+  return {{Op::cross_entropy, "rows", loss_refusal, loss_forward},
+          {Op::cross_entropy_grad, "rows", loss_refusal, loss_backward}};
 }
 
 std::vector<PlanEntry> loss_head_entries() {
@@ -332,8 +332,8 @@ std::vector<PlanEntry> loss_head_entries() {
     return head_plan(node, gpu, true);
   };
   std::vector<PlanEntry> entries;
-  for (const char* op :
-       {"linear_cross_entropy", "linear_cross_entropy_grad", "linear_cross_entropy_step"}) {
+  for (const Op op :
+       {Op::linear_cross_entropy, Op::linear_cross_entropy_grad, Op::linear_cross_entropy_step}) {
     entries.push_back({op, "chunks", head_refusal, plan, true});
     entries.push_back({op, "padded_chunks", padded_head_refusal, padded_plan, true});
   }

@@ -3,6 +3,7 @@
 #include "backend/cuda/clusters/cluster.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
+#include "ops/op.h"
 
 namespace brrr::cuda {
 namespace {
@@ -140,9 +141,9 @@ std::vector<PlanEntry> embedding_entries() {
     if (t == DType::i32 || t == DType::i64) return "";
     return fmt::format("indices of {}: only i32 and i64", name_of(t));
   };
-  return {{"embedding", "rows", any, rows_plan},
-          {"embedding_grad", "sorted", narrow, sums_plan},
-          {"gather", "runs", ids, gather_plan}};
+  return {{Op::embedding, "rows", any, rows_plan},
+          {Op::embedding_grad, "sorted", narrow, sums_plan},
+          {Op::gather, "runs", ids, gather_plan}};
 }
 
 }  // namespace brrr::cuda

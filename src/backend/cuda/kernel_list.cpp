@@ -11,8 +11,7 @@ namespace {
 std::optional<LaunchPlan> plan_alone(const Graph& g, NodeId id, const GpuDescription& gpu) {
   const NodeView view(g, id);
   for (const PlanEntry& entry : device_kernels())
-    if (entry.op == view.node().op->name && entry.accepts(view, gpu).empty())
-      return entry.plan(view, gpu);
+    if (is(view.node(), entry.op) && entry.accepts(view, gpu).empty()) return entry.plan(view, gpu);
   return std::nullopt;
 }
 
@@ -34,7 +33,8 @@ std::optional<LaunchPlan> epilogue_plan(const MatmulCall& call, const GpuDescrip
   if (call.epilogue == Epilogue::gelu)
     y = gelu(x, Gelu::tanh);
   else if (call.epilogue == Epilogue::gelu_grad)
-    y = call1("gelu_grad", {x, g.input("z", shape, p.out)}, {{"approximate", std::string("tanh")}});
+    y = call1(Op::gelu_grad, {x, g.input("z", shape, p.out)},
+              {{"approximate", std::string("tanh")}});
   else
     y = x + g.input("z", shape, p.out);
   return plan_alone(g, y.id.node, gpu);
@@ -103,11 +103,11 @@ std::optional<NodePlan> bias_apart(const NodeView& view, const GpuDescription& g
   return plan;
 }
 
-KernelEntry product_entry(std::string_view op, const GpuDescription& gpu) {
+KernelEntry product_entry(Op op, const GpuDescription& gpu) {
   return {op, "cublaslt",
           [gpu](const NodeView& view) {
             Product p;
-            if (view.node().op->name == "scaled_matmul" && gpu.sm < kLeastSmOfFp8)
+            if (is(view.node(), Op::scaled_matmul) && gpu.sm < kLeastSmOfFp8)
               return std::string("products of fp8 are multiplied from sm_89 on");
             std::string refusal = as_product(view, operands_of(view), LaunchArg::out(0), p);
             return refusal.empty() ? cast_refusal(view, p, gpu) : refusal;
@@ -175,7 +175,7 @@ NodePlan split_gradient_plan(const NodeView& view, const MatmulCall& whole,
 }
 
 KernelEntry epilogue_entry(const GpuDescription& gpu) {
-  return {"fused", "cublaslt_epilogue",
+  return {Op::fused, "cublaslt_epilogue",
           [gpu](const NodeView& view) {
             MatmulCall call;
             std::string refusal = as_matmul_call(view, call);
@@ -216,7 +216,7 @@ struct PlanWays {
 void add_rivals(std::vector<NodePlan>& ways, const NodeView& view, const GpuDescription& gpu) {
   std::optional<NodePlan> last_resort;
   for (const PlanEntry& entry : device_kernels()) {
-    if (!entry.is_rival || entry.op != view.node().op->name || is_disabled(entry.name) ||
+    if (!entry.is_rival || !is(view.node(), entry.op) || is_disabled(entry.name) ||
         !entry.accepts(view, gpu).empty())
       continue;
     PlanWays of_entry(entry, view, gpu);
@@ -230,7 +230,7 @@ void add_rivals(std::vector<NodePlan>& ways, const NodeView& view, const GpuDesc
 }
 
 /// Attention by cuDNN; kernels of our own are the other ways.
-KernelEntry sdpa_entry(std::string_view op, const GpuDescription& gpu) {
+KernelEntry sdpa_entry(Op op, const GpuDescription& gpu) {
   return {
       op, "cudnn",
       [gpu](const NodeView& view) {
@@ -250,7 +250,7 @@ KernelEntry sdpa_entry(std::string_view op, const GpuDescription& gpu) {
         std::vector<NodePlan> ways{std::move(plan)};
         add_rivals(ways, view, gpu);
         for (const PlanEntry& entry : device_kernels())  // cuDNN may refuse what it is asked for
-          if (ways.size() == 1 && !entry.is_rival && entry.op == view.node().op->name) {
+          if (ways.size() == 1 && !entry.is_rival && is(view.node(), entry.op)) {
             ways.push_back(own_plan(entry.plan(view, gpu), std::string(entry.name)));
             ways.back().is_last_resort = true;
           }
@@ -277,9 +277,12 @@ KernelEntry own_entry(const PlanEntry& entry, const GpuDescription& gpu) {
 }  // namespace
 
 std::vector<KernelEntry> cuda_kernels(const GpuDescription& gpu) {
-  std::vector<KernelEntry> all{epilogue_entry(gpu),          product_entry("matmul", gpu),
-                               product_entry("linear", gpu), product_entry("scaled_matmul", gpu),
-                               sdpa_entry("attention", gpu), sdpa_entry("attention_grad", gpu)};
+  std::vector<KernelEntry> all{epilogue_entry(gpu),
+                               product_entry(Op::matmul, gpu),
+                               product_entry(Op::linear, gpu),
+                               product_entry(Op::scaled_matmul, gpu),
+                               sdpa_entry(Op::attention, gpu),
+                               sdpa_entry(Op::attention_grad, gpu)};
   for (const PlanEntry& entry : device_kernels()) all.push_back(own_entry(entry, gpu));
   return all;
 }
@@ -291,10 +294,9 @@ bool gains_by_bias_gradient(const NodeView& product, const NodeView& sum) {
 }
 
 bool gains_by_epilogue(const NodeView& product, const NodeView& reader) {
-  const std::string& op = reader.node().op->name;
-  if (op == "add") return true;
+  if (is(reader.node(), Op::add)) return true;
   // What no epilogue does is better off with the ops behind it.
-  return (op == "gelu" || op == "gelu_grad") && product.in[0].dtype != DType::f32 &&
+  return is(reader.node(), Op::gelu, Op::gelu_grad) && product.in[0].dtype != DType::f32 &&
          reader.attrs().get<std::string>("approximate") == "tanh";
 }
 

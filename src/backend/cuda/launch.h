@@ -153,7 +153,7 @@ struct LaunchPlan {
 
 /// One way to run an op on a GPU, as KernelEntry is on the host.
 struct PlanEntry {
-  std::string_view op;
+  Op op;
   std::string_view name;
   /// Empty: accepts. Otherwise the reason for the refusal.
   std::function<std::string(const NodeView&, const GpuDescription&)> accepts;

@@ -199,14 +199,14 @@ LaunchPlan literal_plan(const NodeView& node, const GpuDescription&) {
 
 std::vector<PlanEntry> movement_entries() {
   const auto always = [](const NodeView&, const GpuDescription&) { return std::string(); };
-  return {{"transpose", "copy", always, transpose_plan},
-          {"slice", "copy", always, slice_plan},
-          {"pad", "copy", always, pad_plan},
-          {"concat", "copy", always, concat_plan},
-          {"update_slice", "copy", always, update_slice_plan},
-          {"reshape", "copy", always, copy_plan},
-          {"after", "copy", always, copy_plan},
-          {"literal", "literal", refuse_literal, literal_plan}};
+  return {{Op::transpose, "copy", always, transpose_plan},
+          {Op::slice, "copy", always, slice_plan},
+          {Op::pad, "copy", always, pad_plan},
+          {Op::concat, "copy", always, concat_plan},
+          {Op::update_slice, "copy", always, update_slice_plan},
+          {Op::reshape, "copy", always, copy_plan},
+          {Op::after, "copy", always, copy_plan},
+          {Op::literal, "literal", refuse_literal, literal_plan}};
 }
 
 }  // namespace brrr::cuda

@@ -103,11 +103,10 @@ CommandWork work_of_product(const MatmulCall& call) {
 
 /// The cost of the node, as one entry.
 CommandWork work_of_node(const NodeView& node) {
-  const std::string& op = node.node().op->name;
   CommandWork w;
   if (class_of(node.node()) == OpClass::contraction) {
     w.kind = !node.node().op->is_attention ? CommandWork::Kind::product
-             : op.ends_with("_grad")       ? CommandWork::Kind::attention_grad
+             : node.node().op->is_gradient ? CommandWork::Kind::attention_grad
                                            : CommandWork::Kind::attention;
     w.dtype = node.in[0].dtype;
     w.tf32 = node.attrs().get_or<bool>("tf32", false);

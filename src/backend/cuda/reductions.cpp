@@ -6,6 +6,7 @@
 #include "backend/cuda/clusters/access.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
+#include "ops/op.h"
 
 namespace brrr::cuda {
 namespace {
@@ -33,7 +34,7 @@ struct Fold {
 
 Fold fold_of(const NodeView& node) {
   const DType t = node.in[0].dtype;
-  const bool is_sum = node.node().op->name == "sum";
+  const bool is_sum = is(node.node(), Op::sum);
   const std::string_view type = is_float(t) ? work_type(t) : is_sum ? "i64" : work_type(t);
   if (is_sum) return {type, "Add", fmt::format("static_cast<{}>(0)", type)};
   if (is_float(t)) return {type, "Larger", fmt::format("static_cast<{}>(-BRRR_INFINITY)", type)};
@@ -103,7 +104,8 @@ std::vector<PlanEntry> reduction_entries() {
   const auto accepts = [](const NodeView& node, const GpuDescription&) -> std::string {
     return node.in[0].dtype == DType::boolean ? "bool" : "";
   };
-  return {{"sum", "reduce", accepts, reduction_plan}, {"max", "reduce", accepts, reduction_plan}};
+  return {{Op::sum, "reduce", accepts, reduction_plan},
+          {Op::max, "reduce", accepts, reduction_plan}};
 }
 
 }  // namespace brrr::cuda

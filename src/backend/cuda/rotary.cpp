@@ -4,6 +4,7 @@
 #include "backend/cuda/clusters/cluster.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
+#include "ops/op.h"
 
 namespace brrr::cuda {
 namespace {
@@ -62,7 +63,7 @@ LaunchPlan rotary_plan(const NodeView& node, const GpuDescription&) {
 }  // namespace
 
 std::vector<PlanEntry> rotary_entries() {
-  return {{"rotary", "rows",
+  return {{Op::rotary, "rows",
            [](const NodeView& node, const GpuDescription&) -> std::string {
              const DType t = node.in[0].dtype;
              if (t == DType::f32 || t == DType::bf16 || t == DType::f16) return "";

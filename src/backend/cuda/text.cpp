@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <map>
 
 #include "base/errors.h"
 #include "ops/ops.h"
@@ -103,70 +102,18 @@ std::string cast_expression(DType from, DType to, const std::string& x) {
   return fmt::format("static_cast<{}>({})", work_type(to), x);
 }
 
-// {0}, {1}: operands; one() is 1 in their type.
-const std::map<std::string_view, const char*>& table() {
-  static const std::map<std::string_view, const char*> t{
-      {"neg", "-{0}"},
-      {"exp", "op_exp({0})"},
-      {"log", "op_log({0})"},
-      {"sqrt", "op_sqrt({0})"},
-      {"rsqrt", "op_rsqrt({0})"},
-      {"square", "{0} * {0}"},
-      {"abs", "op_abs({0})"},
-      {"tanh", "op_tanh({0})"},
-      {"erf", "op_erf({0})"},
-      {"sigmoid", "op_sigmoid({0})"},
-      {"relu", "({0} <= 0 ? 0 : {0})"},
-      {"sin", "op_sin({0})"},
-      {"cos", "op_cos({0})"},
-      {"logical_not", "!{0}"},
-      {"add", "{0} + {1}"},
-      {"sub", "{0} - {1}"},
-      {"mul", "{0} * {1}"},
-      {"div", "op_div({0}, {1})"},
-      {"maximum", "op_maximum({0}, {1})"},
-      {"minimum", "op_minimum({0}, {1})"},
-      {"pow", "op_pow({0}, {1})"},
-      {"equal", "{0} == {1}"},
-      {"not_equal", "{0} != {1}"},
-      {"less", "{0} < {1}"},
-      {"less_equal", "{0} <= {1}"},
-      {"greater", "{0} > {1}"},
-      {"greater_equal", "{0} >= {1}"},
-      {"logical_and", "{0} && {1}"},
-      {"logical_or", "{0} || {1}"},
-      {"where", "({0} ? {1} : {2})"},
-      {"quantize", "{0} * op_div(1.0f, {1})"},
-      {"silu", "silu({0})"},
-      {"silu_grad", "silu_grad({0}, {1})"},
-      {"gelu.tanh", "gelu_tanh({0})"},
-      {"gelu.none", "gelu_none({0})"},
-      {"gelu_grad.tanh", "gelu_grad_tanh({0}, {1})"},
-      {"gelu_grad.none", "gelu_grad_none({0}, {1})"}};
-  return t;
-}
-
-std::string key_of(const Node& node) {
-  const std::string& name = node.op->name;
-  if (name != "gelu" && name != "gelu_grad") return name;
-  return name + "." + node.attrs.get<std::string>("approximate");
-}
-
 }  // namespace
 
 bool has_pointwise_expression(const Node& node) {
-  const std::string& name = node.op->name;
-  return name == "cast" || name == "reciprocal" || table().contains(key_of(node));
+  return is(node, Op::cast) || !node.op->code.empty();
 }
 
 std::string pointwise_expression(const Node& node, DType in, const std::vector<std::string>& args) {
-  const std::string& name = node.op->name;
-  if (name == "cast") return cast_expression(in, node.results[0].dtype, args[0]);
-  if (name == "reciprocal") return fmt::format("op_div({}, {})", literal(in, 1), args[0]);
-  const auto at = table().find(key_of(node));
-  if (at == table().end()) return "";
-  std::string a = args[0], b = args.size() > 1 ? args[1] : "", c = args.size() > 2 ? args[2] : "";
-  return fmt::format(fmt::runtime(at->second), a, b, c);
+  if (is(node, Op::cast)) return cast_expression(in, node.results[0].dtype, args[0]);
+  const auto arg = [&](size_t i) { return i < args.size() ? args[i] : std::string(); };
+  return fmt::format(fmt::runtime(node.op->code), arg(0), arg(1), arg(2),
+                     fmt::arg("one", literal(in, 1)),
+                     fmt::arg("approximate", node.attrs.get_or<std::string>("approximate", "")));
 }
 
 std::string dropout_expression(const Node& node, const std::string& x, const std::string& bits) {

@@ -56,7 +56,7 @@ Graph with_copies(const Graph& in) {
     Attrs attrs = node.attrs;
     attrs.set("copies", std::vector<int64_t>(n, 1));
     attrs.set("copy_dtype", DType::bf16);
-    const auto results = call(node.op->name, r.operands(id), std::move(attrs));
+    const auto results = call(*node.op, r.operands(id), std::move(attrs));
     for (uint32_t port = 0; port < node.results.size(); ++port) r.bind({id, port}, results[port]);
     for (size_t i = 0; i < n; ++i) {
       const Value copy = results[node.results.size() + i];

@@ -88,7 +88,7 @@ Graph product(int64_t size, DType dtype) {
                 sb = g.input("scale b", {}, f32, InputKind::state);
     const std::vector<Value> in{a, b, sa, sb};
     const Attrs attrs{{"dtype", bf16}, {"fast_accumulation", true}, {"bias", false}};
-    g.output("y", call("scaled_matmul", in, attrs)[0]);
+    g.output("y", call(Op::scaled_matmul, in, attrs)[0]);
   } else {
     g.output("y", matmul(a, b));
   }

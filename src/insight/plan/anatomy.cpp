@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/fused.h"
+#include "ops/op.h"
 #include "train/predict.h"
 
 namespace brrr::insight {
@@ -60,7 +61,7 @@ std::string layer_of(std::string scope) {
 }
 
 std::string op_text(const Graph& g, NodeId id) {
-  if (!g.node(id).op->has_body) return g.node(id).op->name;
+  if (!is(g.node(id), Op::fused)) return g.node(id).op->name;
   std::vector<std::string> parts;
   machine::each_part(g, id, [&](const OpDef& op, const Cost& cost) {
     if (cost.flops > 0 && std::find(parts.begin(), parts.end(), op.name) == parts.end())

@@ -10,6 +10,7 @@
 #include "insight/machine/machine.h"
 #include "ops/attention.h"
 #include "ops/fused.h"
+#include "ops/op.h"
 
 namespace brrr::insight {
 namespace {
@@ -154,10 +155,9 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
         w.bytes_read -= (1 - cache_share) * static_cast<double>(form.bytes_of_part(part));
     w.flops *= cache_share;
   }
-  if (node.op->written_part &&
+  if (is(node, Op::update_slice) &&
       program.plan().buffer({id, 0}) == program.plan().buffer(node.operands[0]))
-    w.bytes_read = w.bytes_written =
-        static_cast<double>(g.type(node.operands[*node.op->written_part]).bytes());
+    w.bytes_read = w.bytes_written = static_cast<double>(g.type(node.operands[1]).bytes());
   return w;
 }
 

@@ -173,11 +173,11 @@ OpDef scatter_op() {
 }  // namespace
 
 Value gather(Value x, Value ids, int axis) {
-  return call1("gather", {x, ids}, {{"axis", ops::normal_axis(axis, x.shape().rank())}});
+  return call1(Op::gather, {x, ids}, {{"axis", ops::normal_axis(axis, x.shape().rank())}});
 }
 
 Value scatter(Value x, Value ids, Value updates, ScatterMode mode) {
-  return call1("scatter", {x, ids, updates},
+  return call1(Op::scatter, {x, ids, updates},
                {{"mode", std::string(kModes[static_cast<size_t>(mode)])}});
 }
 

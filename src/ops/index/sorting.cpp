@@ -221,26 +221,26 @@ OpDef running_op(const char* name, bool multiplies) {
 
 Sorted sort(Value x, int axis, bool descending) {
   const auto out =
-      call("sort", std::span(&x, 1),
+      call(Op::sort, std::span(&x, 1),
            {{"axis", ops::normal_axis(axis, x.shape().rank())}, {"descending", descending}});
   return {out[0], out[1]};
 }
 
 Value argmax(Value x, int axis, bool smallest, bool last) {
   return call1(
-      "argmax", {x},
+      Op::argmax, {x},
       {{"axis", ops::normal_axis(axis, x.shape().rank())}, {"smallest", smallest}, {"last", last}});
 }
 
 Value running_sum(Value x, int axis, bool exclusive, bool reverse) {
-  return call1("cumsum", {x},
+  return call1(Op::cumsum, {x},
                {{"axis", ops::normal_axis(axis, x.shape().rank())},
                 {"exclusive", exclusive},
                 {"reverse", reverse}});
 }
 
 Value running_product(Value x, int axis, bool exclusive, bool reverse) {
-  return call1("cumprod", {x},
+  return call1(Op::cumprod, {x},
                {{"axis", ops::normal_axis(axis, x.shape().rank())},
                 {"exclusive", exclusive},
                 {"reverse", reverse}});

@@ -1,6 +1,7 @@
 // Convolutions with any number of spatial axes. y is linear in x and in w, so the three ops are
 // each other's derivatives: conv_transpose is conv turned around in x, conv_weight_grad in w.
 
+#include "ops/op.h"
 #include "ops/spatial/windows.h"
 
 namespace brrr {
@@ -348,19 +349,19 @@ OpDef conv_weight_grad_op() {
 Value conv(Value x, Value w, std::optional<Value> bias, const Windows& windows, int64_t groups) {
   std::vector<Value> operands{x, w};
   if (bias) operands.push_back(*bias);
-  return call("conv", operands,
+  return call(Op::conv, operands,
               ops::window_attrs(windows, {{"groups", groups}, {"bias", bias.has_value()}}))[0];
 }
 
 Value conv_transpose(Value y, Value w, std::vector<int64_t> sizes, const Windows& windows,
                      int64_t groups) {
-  return call1("conv_transpose", {y, w},
+  return call1(Op::conv_transpose, {y, w},
                ops::window_attrs(windows, {{"groups", groups}, {"sizes", std::move(sizes)}}));
 }
 
 Value conv_weight_grad(Value x, Value dy, std::vector<int64_t> kernel, const Windows& windows,
                        int64_t groups) {
-  return call1("conv_weight_grad", {x, dy},
+  return call1(Op::conv_weight_grad, {x, dy},
                ops::window_attrs(windows, {{"groups", groups}, {"kernel", std::move(kernel)}}));
 }
 

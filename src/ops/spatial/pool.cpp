@@ -1,5 +1,6 @@
 // Pools: the largest element of each window, and the sum of each window.
 
+#include "ops/op.h"
 #include "ops/spatial/windows.h"
 
 namespace brrr {
@@ -154,13 +155,13 @@ OpDef sum_pool_op() {
 }  // namespace
 
 MaxPool max_pool(Value x, std::vector<int64_t> kernel, const Windows& windows) {
-  const auto out = call("max_pool", std::span(&x, 1),
+  const auto out = call(Op::max_pool, std::span(&x, 1),
                         ops::window_attrs(windows, {{"kernel", std::move(kernel)}}));
   return {out[0], out[1]};
 }
 
 Value sum_pool(Value x, std::vector<int64_t> kernel, const Windows& windows) {
-  return call1("sum_pool", {x}, ops::window_attrs(windows, {{"kernel", std::move(kernel)}}));
+  return call1(Op::sum_pool, {x}, ops::window_attrs(windows, {{"kernel", std::move(kernel)}}));
 }
 
 namespace ops {

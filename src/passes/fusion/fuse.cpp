@@ -55,12 +55,12 @@ class ClusterBuilder {
   /// reshape of what is inside is another look at it.
   bool is_made_again(ValueId v) const {
     const Node& node = graph_.node(v.node);
-    if (node.op->reshapes)
+    if (is(node, Op::reshape))
       return map_.contains(node.operands[0]) || is_made_again_reshape(node.operands[0]);
-    return node.op->is_constant || node.op->name == "broadcast_to";
+    return is(node, Op::full) || is(node, Op::broadcast_to);
   }
   bool is_made_again_reshape(ValueId v) const {
-    return graph_.node(v.node).op->reshapes && is_made_again(v);
+    return is(graph_.node(v.node), Op::reshape) && is_made_again(v);
   }
   ValueId outside(ValueId v) {
     auto [at, is_new] = operand_.try_emplace(v);
@@ -85,7 +85,7 @@ bool runs(const Graph& graph, const Cluster& cluster, const Target& target) {
     const Type& t = graph.type(v);
     operands.push_back(alone.input(std::to_string(operands.size()), t).id);
   }
-  return target.runs(alone, alone.add(op("fused"), operands, cluster.attrs()));
+  return target.runs(alone, alone.add(op(Op::fused), operands, cluster.attrs()));
 }
 
 class Fuser {
@@ -131,14 +131,14 @@ class Fuser {
   }
   FuseRole role_of(NodeId id) {
     const Node& node = graph_.node(id);
-    const std::string& name = node.op->name;
-    if (node.op->has_body) return FuseRole::none;  // a product with the gradient of a bias
+    const Op op = node.op->id;
+    if (is(node, Op::fused)) return FuseRole::none;  // a product with the gradient of a bias
     if (is_pointwise(*node.op)) return alone(id) ? FuseRole::pointwise : FuseRole::none;
     if (node.op->row_operands > 0) return alone(id) ? FuseRole::rows : FuseRole::none;
-    if (node.op->gives_scale) return alone(id) ? FuseRole::scale : FuseRole::none;
-    if (name == "transpose" && graph_.node(node.operands[0].node).op->name == "quantize")
+    if (is(node, Op::quantize_scale)) return alone(id) ? FuseRole::scale : FuseRole::none;
+    if (op == Op::transpose && is(graph_.node(node.operands[0].node), Op::quantize))
       return node.results[0].shape.rank() == 2 && alone(id) ? FuseRole::turned : FuseRole::none;
-    if (name != "sum") return FuseRole::none;
+    if (op != Op::sum) return FuseRole::none;
     const Type& x = graph_.type(node.operands[0]);
     const auto& axes = node.attrs.get<std::vector<int64_t>>("axes");
     if (x.shape.rank() < 2 || static_cast<int>(axes.size()) != x.shape.rank() - 1 ||
@@ -178,7 +178,7 @@ class Fuser {
     for (NodeId user : uses_[v.node][v.port]) {
       if (user == kOutput) return true;
       if (groups_.group_of(user) == group) continue;
-      if (!graph_.node(user).op->reshapes || leaves({user, 0}, group)) return true;
+      if (!is(graph_.node(user), Op::reshape) || leaves({user, 0}, group)) return true;
     }
     return false;
   }
@@ -189,7 +189,7 @@ class Fuser {
     if (copied_[id]) return;
     copied_[id] = true;
     for (const ValueId& v : graph_.node(id).operands)
-      if (graph_.node(v.node).op->reshapes) copy(r, v.node);
+      if (is(graph_.node(v.node), Op::reshape)) copy(r, v.node);
     r.copy(id);
   }
 
@@ -207,7 +207,7 @@ class Fuser {
     size_t ops = members.size();
     for (NodeId id : members)
       for (const ValueId& v : graph_.node(id).operands)
-        ops += graph_.node(v.node).op->name == "broadcast_to";
+        ops += is(graph_.node(v.node), Op::broadcast_to);
     if (ops < 2) return false;
     ClusterBuilder builder(graph_);
     bool has_rows = false;
@@ -227,7 +227,7 @@ class Fuser {
     std::vector<ValueId> operands;
     for (const ValueId& v : cluster.operands) operands.push_back(r.map(v).id);
     r.enter_scope_of(members[0]);
-    const NodeId fused = r.out().add(op("fused"), operands, cluster.attrs());
+    const NodeId fused = r.out().add(op(Op::fused), operands, cluster.attrs());
     for (uint32_t i = 0; i < cluster.results.size(); ++i)
       r.bind(cluster.results[i], r.out().value(fused, i));
     for (NodeId id : members)

@@ -24,7 +24,7 @@ class BiasGradientFuser {
   Graph run(Notes* notes) {
     for (NodeId id = 0; id < g_.size(); ++id) find_product(id);
     for (NodeId id = 0; id < g_.size(); ++id)
-      if (g_.node(id).op->name == "sum") join(id);
+      if (is(g_.node(id), Op::sum)) join(id);
     if (sum_of_.empty()) return g_;
     Rewriter r(g_);
     for (NodeId id = 0; id < g_.size(); ++id) {
@@ -56,7 +56,7 @@ class BiasGradientFuser {
   /// dY, whose rows are summed. In 16 bits it is summed in f32: a cast that changes no number.
   ValueId summed(NodeId sum) const {
     const ValueId x = root(g_.node(sum).operands[0]);
-    if (!g_.node(x.node).op->converts || g_.type(x).dtype != DType::f32) return x;
+    if (!is(g_.node(x.node), Op::cast) || g_.type(x).dtype != DType::f32) return x;
     const ValueId from = g_.node(x.node).operands[0];
     const DType t = g_.type(from).dtype;
     return t == DType::bf16 || t == DType::f16 ? root(from) : x;
@@ -130,7 +130,7 @@ class BiasGradientFuser {
       const Type& t = g_.type(v);
       operands.push_back(alone.input(std::to_string(operands.size()), t).id);
     }
-    return target_.runs(alone, alone.add(op("fused"), operands, {{"body", Region(body)}}));
+    return target_.runs(alone, alone.add(op(Op::fused), operands, {{"body", Region(body)}}));
   }
 
   void emit(Rewriter& r, NodeId product, NodeId sum) {
@@ -138,7 +138,7 @@ class BiasGradientFuser {
     for (const ValueId& v : operands_of(product)) operands.push_back(r.map(v).id);
     r.enter_scope_of(product);
     const NodeId fused =
-        r.out().add(op("fused"), operands, {{"body", Region(body_of(product, sum))}});
+        r.out().add(op(Op::fused), operands, {{"body", Region(body_of(product, sum))}});
     r.bind({product, 0}, r.out().value(fused, 0));
     r.bind({sum, 0}, r.out().value(fused, 1));
     bytes_saved_ += static_cast<double>(g_.type(summed(sum)).bytes());

@@ -16,7 +16,7 @@ namespace brrr {
 namespace {
 
 bool may_follow(const Node& node) {
-  if (!node.op->has_body) return is_pointwise(*node.op);
+  if (!is(node, Op::fused)) return is_pointwise(*node.op);
   const Graph& body = fused_body(node);
   return std::all_of(body.nodes().begin(), body.nodes().end(), [](const Node& part) {
     const OpClass c = part.op->op_class;
@@ -27,14 +27,14 @@ bool may_follow(const Node& node) {
 /// A product, or one with the gradient of a bias (fuse_bias_gradients): result 0 is the product.
 bool is_product(const Node& node) {
   if (is_matrix_product(node)) return true;
-  if (!node.op->has_body) return false;
+  if (!is(node, Op::fused)) return false;
   const Graph& body = fused_body(node);
   const ValueId first = body.outputs()[0].value;
   return body.outputs().size() == 2 && first.node == product_of(body) && bias_gradient_of(body);
 }
 
 int pointwise_ops(const Node& node) {
-  if (!node.op->has_body) return 1;
+  if (!is(node, Op::fused)) return 1;
   const Graph& body = fused_body(node);
   return static_cast<int>(std::count_if(body.nodes().begin(), body.nodes().end(),
                                         [](const Node& n) { return is_pointwise(*n.op); }));
@@ -104,7 +104,7 @@ class EpilogueFuser {
   }
   void add_readers(NodeId id, std::vector<NodeId>& all) const {
     for (NodeId reader : readers_[id]) {
-      if (g_.node(reader).op->reshapes)
+      if (is(g_.node(reader), Op::reshape))
         add_readers(reader, all);
       else
         all.push_back(reader);
@@ -146,7 +146,7 @@ class EpilogueFuser {
       const Type& t = g_.type(v);
       operands.push_back(alone.input(std::to_string(operands.size()), t).id);
     }
-    return target_.runs(alone, alone.add(op("fused"), operands, pair.attrs()));
+    return target_.runs(alone, alone.add(op(Op::fused), operands, pair.attrs()));
   }
 
   /// Whether anything but the reader reads the product (result 0).
@@ -154,7 +154,7 @@ class EpilogueFuser {
     if (is_output_[id]) return true;
     for (NodeId user : readers_[id]) {
       if (user == reader) continue;
-      if (!g_.node(user).op->reshapes || leaves(user, reader)) return true;
+      if (!is(g_.node(user), Op::reshape) || leaves(user, reader)) return true;
     }
     return false;
   }
@@ -172,7 +172,7 @@ class EpilogueFuser {
       return at->second;
     };
     const Node& first = g_.node(product);
-    if (first.op->has_body)
+    if (is(first, Op::fused))
       inline_body(fused_body(first), first, outside, p);
     else
       add_alone(first, outside, p);
@@ -184,7 +184,7 @@ class EpilogueFuser {
       return (g_.type(v).shape == y.shape() ? y : reshape(y, g_.type(v).shape)).id;
     };
     const Node& second = g_.node(reader);
-    if (second.op->has_body)
+    if (is(second, Op::fused))
       inline_body(fused_body(second), second, read, p);
     else
       add_alone(second, read, p);
@@ -267,7 +267,7 @@ class EpilogueFuser {
   /// The reshapes of a product that is gone look at nothing.
   void drop_reshapes(NodeId id) {
     for (NodeId user : readers_[id]) {
-      if (!g_.node(user).op->reshapes) continue;
+      if (!is(g_.node(user), Op::reshape)) continue;
       unread_[user] = true;
       drop_reshapes(user);
     }
@@ -279,7 +279,7 @@ class EpilogueFuser {
     std::vector<ValueId> operands;
     for (const ValueId& v : p.operands) operands.push_back(r.map(v).id);
     r.enter_scope_of(product);
-    const NodeId fused = r.out().add(op("fused"), operands, p.attrs());
+    const NodeId fused = r.out().add(op(Op::fused), operands, p.attrs());
     for (uint32_t i = 0; i < p.results.size(); ++i) r.bind(p.results[i], r.out().value(fused, i));
     if (!leaves(product, reader)) drop_reshapes(product);
     ++pairs_;

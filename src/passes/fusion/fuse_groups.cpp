@@ -117,7 +117,7 @@ bool FuseGroups::too_many_tensors(uint32_t a, uint32_t b) const {
     for (NodeId id : members(group)) {
       for (const ValueId& v : graph_.node(id).operands) {
         const uint32_t from = group_of(v.node);
-        if (from != a && from != b && !graph_.node(v.node).op->is_constant) tensors.insert(v);
+        if (from != a && from != b && !is(graph_.node(v.node), Op::full)) tensors.insert(v);
       }
       bool leaves = is_output_[id];
       for (NodeId reader : readers_[id]) leaves |= group_of(reader) != a && group_of(reader) != b;

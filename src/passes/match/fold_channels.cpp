@@ -38,7 +38,7 @@ class ChannelFolder {
   std::optional<NodeId> conv_of(ValueId v) const {
     if (const auto at = conv_of_.find(v.node); at != conv_of_.end()) return at->second;
     const Node& node = in_.node(v.node);
-    if (in_.is_input(v.node) || node.op->name != "conv" || !is_float(node.results[0].dtype))
+    if (in_.is_input(v.node) || !is(node, Op::conv) || !is_float(node.results[0].dtype))
       return std::nullopt;
     for (size_t i = 1; i < node.operands.size(); ++i)
       if (!fixed_[node.operands[i].node]) return std::nullopt;
@@ -56,7 +56,7 @@ class ChannelFolder {
 
   bool fold(Rewriter& r, NodeId id) {
     const Node& node = in_.node(id);
-    if (in_.is_input(id) || (node.op->name != "mul" && node.op->name != "add")) return false;
+    if (in_.is_input(id) || (!is(node, Op::mul, Op::add))) return false;
     for (const size_t k : {0, 1}) {
       const ValueId image = node.operands[k], number = node.operands[1 - k];
       const auto conv = conv_of(image);
@@ -67,7 +67,7 @@ class ChannelFolder {
           in_.type(in_.node(*conv).operands[2]).dtype != in_.type(number).dtype)
         continue;
       r.enter_scope_of(*conv);
-      r.bind({id, 0}, folded(r, r.map(image), r.map(number), node.op->name == "mul"));
+      r.bind({id, 0}, folded(r, r.map(image), r.map(number), is(node, Op::mul)));
       conv_of_[id] = *conv;
       return true;
     }

@@ -32,7 +32,7 @@ class ConstantFolder {
  private:
   void evaluate(NodeId id) {
     const Node& node = in_.node(id);
-    const bool is_literal = node.op->name == "literal", is_full = node.op->name == "full";
+    const bool is_literal = is(node, Op::literal), is_full = is(node, Op::full);
     if (node.results.size() != 1 || !node.results[0].shape.is_static() ||
         !node.results[0].storage.is_plain() || node.results[0].shape.elements() > kMostElements)
       return;
@@ -44,7 +44,7 @@ class ConstantFolder {
         const auto known = known_.find(v.node);
         if (known == known_.end()) return;
         operands.push_back(&known->second);
-        has_literal = has_literal || in_.node(v.node).op->name != "full";
+        has_literal = has_literal || !is(in_.node(v.node), Op::full);
       }
       if (!has_literal) return;
     }

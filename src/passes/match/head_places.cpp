@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/op_def.h"
+#include "ops/op.h"
 
 namespace brrr {
 namespace {
@@ -95,17 +96,16 @@ StridedView broadcast(const StridedView& p, const Shape& from, const Shape& to) 
 }
 
 bool is_move(const Node& node) {
-  const std::string& op = node.op->name;
-  return op == "reshape" || op == "transpose" || op == "slice" || op == "broadcast_to";
+  return is(node, Op::reshape, Op::transpose, Op::slice, Op::broadcast_to);
 }
 
 /// What the node does to the placement of its operand.
 std::optional<StridedView> moved(const Graph& g, const Node& node, const StridedView& p) {
-  const std::string& op = node.op->name;
+  const Op op = node.op->id;
   const Shape& shape = node.results[0].shape;
-  if (op == "reshape") return reshaped(p, shape);
-  if (op == "broadcast_to") return broadcast(p, g.type(node.operands[0]).shape, shape);
-  if (op == "slice")
+  if (op == Op::reshape) return reshaped(p, shape);
+  if (op == Op::broadcast_to) return broadcast(p, g.type(node.operands[0]).shape, shape);
+  if (op == Op::slice)
     return sliced(p, static_cast<size_t>(node.attrs.get<int64_t>("axis")),
                   node.attrs.get<int64_t>("start"), node.attrs.get<int64_t>("size"));
   StridedView out{p.offset, {}};

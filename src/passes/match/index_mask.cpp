@@ -64,29 +64,29 @@ std::optional<Affine> affine(const Graph& g, ValueId v);
 
 std::optional<Affine> affine_of_op(const Graph& g, ValueId v) {
   const Node& node = g.node(v.node);
-  const std::string& name = node.op->name;
+  const Op op = node.op->id;
   const Shape& shape = g.type(v).shape;
-  if (name == "full") {
+  if (op == Op::full) {
     const auto value = full_integer(node);
     return value ? std::optional(Affine{0, 0, {*value, 0, {}}}) : std::nullopt;
   }
-  if (name == "iota") {
+  if (op == Op::iota) {
     const auto axis = static_cast<int>(node.attrs.get<int64_t>("axis"));
     if (shape[axis] == Dim(1)) return Affine{};
     const int from_end = shape.rank() - axis;
     if (from_end > 2) return std::nullopt;
     return Affine{from_end == 2 ? 1 : 0, from_end == 1 ? 1 : 0, {}};
   }
-  if (name == "add" || name == "sub") {
+  if (op == Op::add || op == Op::sub) {
     const auto a = affine(g, node.operands[0]), b = affine(g, node.operands[1]);
     if (!a || !b) return std::nullopt;
-    return sum_of(*a, *b, name == "add" ? 1 : -1);
+    return sum_of(*a, *b, op == Op::add ? 1 : -1);
   }
-  if (name == "broadcast_to" || name == "cast") {  // 8 and 16 bits would wrap
+  if (op == Op::broadcast_to || op == Op::cast) {  // 8 and 16 bits would wrap
     const bool stays = is_index(g.type(v).dtype) && is_index(g.type(node.operands[0]).dtype);
     return stays ? affine(g, node.operands[0]) : std::nullopt;
   }
-  if (name == "reshape") {
+  if (op == Op::reshape) {
     const auto inner = affine(g, node.operands[0]);
     // One element fits every place that a reshape may give it.
     if (!inner || (inner->limit.factor != 0 && !one_element(g.type(inner->limit.value).shape)))
@@ -105,15 +105,15 @@ std::optional<Affine> affine(const Graph& g, ValueId v) {
 // The comparison as value <= 0 over integers.
 std::optional<Affine> at_most_zero(const Graph& g, Condition c) {
   const Node& node = g.node(c.value.node);
-  const std::string& name = node.op->name;
-  const bool less = name == "less" || name == "less_equal";
-  if (!less && name != "greater" && name != "greater_equal") return std::nullopt;
+  const Op op = node.op->id;
+  const bool less = op == Op::less || op == Op::less_equal;
+  if (!less && op != Op::greater && op != Op::greater_equal) return std::nullopt;
   if (!is_index(g.type(node.operands[0]).dtype)) return std::nullopt;
   const auto a = affine(g, node.operands[0]), b = affine(g, node.operands[1]);
   if (!a || !b) return std::nullopt;
   auto difference = less ? sum_of(*a, *b, -1) : sum_of(*b, *a, -1);
   if (!difference) return std::nullopt;
-  if (name == "less" || name == "greater") ++difference->limit.constant;  // x < 0 is x + 1 <= 0
+  if (op == Op::less || op == Op::greater) ++difference->limit.constant;  // x < 0 is x + 1 <= 0
   if (!c.inverted) return difference;
   auto negated = sum_of(Affine{}, *difference, -1);  // not x <= 0 is -x + 1 <= 0
   ++negated->limit.constant;
@@ -128,29 +128,29 @@ namespace {
 /// which may be one long chain.
 std::optional<double> constant_within(const Graph& g, ValueId v, int& left) {
   const Node& node = g.node(v.node);
-  const std::string& name = node.op->name;
-  if (name == "full") return full_value(node);
+  const Op op = node.op->id;
+  if (op == Op::full) return full_value(node);
   if (node.operands.empty() || node.operands.size() > 2 || --left < 0) return std::nullopt;
-  if (name == "reshape" || name == "broadcast_to")
+  if (op == Op::reshape || op == Op::broadcast_to)
     return constant_within(g, node.operands[0], left);
   if (!is_float(g.type(v).dtype)) return std::nullopt;
   const auto a = constant_within(g, node.operands[0], left);
   if (!a) return std::nullopt;
   // As a kernel computes it: the lowest f64 becomes -inf in f32, -1e9 becomes -inf in f16.
   const auto as_stored = [&](double x) { return rounded_to(g.type(v).dtype, x); };
-  if (name == "cast") return as_stored(*a);
-  if (name == "sqrt") return as_stored(std::sqrt(*a));
-  if (name == "rsqrt") return as_stored(1 / std::sqrt(*a));
-  if (name == "reciprocal") return as_stored(1 / *a);
-  if (name == "neg") return as_stored(-*a);
+  if (op == Op::cast) return as_stored(*a);
+  if (op == Op::sqrt) return as_stored(std::sqrt(*a));
+  if (op == Op::rsqrt) return as_stored(1 / std::sqrt(*a));
+  if (op == Op::reciprocal) return as_stored(1 / *a);
+  if (op == Op::neg) return as_stored(-*a);
   if (node.operands.size() < 2) return std::nullopt;
   const auto b = constant_within(g, node.operands[1], left);
   if (!b) return std::nullopt;
-  if (name == "mul") return as_stored(*a * *b);
-  if (name == "div") return as_stored(*a / *b);
-  if (name == "add") return as_stored(*a + *b);
-  if (name == "sub") return as_stored(*a - *b);
-  if (name == "pow") return as_stored(std::pow(*a, *b));
+  if (op == Op::mul) return as_stored(*a * *b);
+  if (op == Op::div) return as_stored(*a / *b);
+  if (op == Op::add) return as_stored(*a + *b);
+  if (op == Op::sub) return as_stored(*a - *b);
+  if (op == Op::pow) return as_stored(std::pow(*a, *b));
   return std::nullopt;
 }
 
@@ -170,18 +170,18 @@ bool always_holds(const Graph& g, Condition c) {
 std::vector<Condition> conjuncts(const Graph& g, Condition c) {
   for (;;) {
     const Node& node = g.node(c.value.node);
-    const std::string& name = node.op->name;
-    if (name == "logical_not") {
+    const Op op = node.op->id;
+    if (op == Op::logical_not) {
       c = {node.operands[0], !c.inverted};
-    } else if (name == "reshape" || name == "broadcast_to") {
+    } else if (op == Op::reshape || op == Op::broadcast_to) {
       // The same aligned from the end: leading axes of one element come or go.
       Shape from = g.type(node.operands[0]).shape, to = node.results[0].shape;
-      if (name == "reshape") {
+      if (op == Op::reshape) {
         while (to.rank() > from.rank() && to[0] == Dim(1)) to.erase(0);
         if (from != to) return {c};
       }
       c.value = node.operands[0];
-    } else if (name == (c.inverted ? "logical_or" : "logical_and")) {
+    } else if (op == (c.inverted ? Op::logical_or : Op::logical_and)) {
       auto all = conjuncts(g, {node.operands[0], c.inverted});
       for (const Condition& other : conjuncts(g, {node.operands[1], c.inverted}))
         all.push_back(other);

@@ -30,16 +30,16 @@ class Matcher {
   /// What the node is if a softmax feeds this product; nullopt where none does.
   std::optional<AttentionCandidate> match(NodeId id) const {
     const Node& product = g_.node(id);
-    if (product.op->name != "matmul") return std::nullopt;
+    if (!is(product, Op::matmul)) return std::nullopt;
     AttentionCandidate c;
     c.product = id;
     ValueId p = product.operands[0];
     std::string between;
-    while (is(p, "cast") || is(p, "reshape") || is(p, "transpose") || is(p, "slice")) {
+    while (is(node(p), Op::cast, Op::reshape, Op::transpose, Op::slice)) {
       between = node(p).op->name;
       p = node(p).operands[0];
     }
-    if (is(p, "dropout")) {
+    if (made_by(p, Op::dropout)) {
       c.dropout = &node(p);
       p = c.dropout->operands[0];
     }
@@ -63,7 +63,7 @@ class Matcher {
 
  private:
   const Node& node(ValueId v) const { return g_.node(v.node); }
-  bool is(ValueId v, std::string_view op) const { return node(v).op->name == op; }
+  bool made_by(ValueId v, Op op) const { return is(node(v), op); }
   uint32_t uses(ValueId v) const { return uses_[v.node][v.port]; }
   const Shape& shape(ValueId v) const { return g_.type(v).shape; }
 
@@ -71,7 +71,7 @@ class Matcher {
   /// between is read elsewhere.
   bool take_guards(ValueId& p, uint32_t& p_uses, AttentionCandidate& c) const {
     bool alone = true;
-    while (is(p, "where")) {
+    while (made_by(p, Op::where)) {
       const Node& n = node(p);
       const size_t zero = constant_of(g_, n.operands[1]) == 0.0 ? 1 : 2;
       const ValueId inner = n.operands[3 - zero];
@@ -89,9 +89,9 @@ class Matcher {
     return alone;
   }
   bool is_nan(Condition c, ValueId p) const {
-    for (; is(c.value, "logical_not"); c.inverted = !c.inverted)
+    for (; made_by(c.value, Op::logical_not); c.inverted = !c.inverted)
       c.value = node(c.value).operands[0];
-    return is(c.value, c.inverted ? "equal" : "not_equal") &&
+    return made_by(c.value, c.inverted ? Op::equal : Op::not_equal) &&
            node(c.value).operands == std::vector<ValueId>{p, p};
   }
 
@@ -101,17 +101,19 @@ class Matcher {
   };
   // softmax(x), also written out: e / sum e with e = exp(x - max x) or exp(x).
   std::optional<Softmax> softmax_argument(ValueId p) const {
-    if (is(p, "softmax")) return Softmax{node(p).operands[0], 1};
-    if (!is(p, "div")) return std::nullopt;
+    if (made_by(p, Op::softmax)) return Softmax{node(p).operands[0], 1};
+    if (!made_by(p, Op::div)) return std::nullopt;
     const ValueId e = node(p).operands[0], total = node(p).operands[1];
-    if (!is(e, "exp") || !over_last_axis(total, "sum", e) || uses(e) != 2) return std::nullopt;
+    if (!made_by(e, Op::exp) || !over_last_axis(total, Op::sum, e) || uses(e) != 2)
+      return std::nullopt;
     const ValueId inner = node(e).operands[0];
-    if (is(inner, "sub") && over_last_axis(node(inner).operands[1], "max", node(inner).operands[0]))
+    if (made_by(inner, Op::sub) &&
+        over_last_axis(node(inner).operands[1], Op::max, node(inner).operands[0]))
       return Softmax{node(inner).operands[0], 2};
     return Softmax{inner, 1};
   }
-  bool over_last_axis(ValueId v, std::string_view op, ValueId of) const {
-    return is(v, op) && node(v).operands[0] == of && node(v).attrs.get<bool>("keep") &&
+  bool over_last_axis(ValueId v, Op op, ValueId of) const {
+    return made_by(v, op) && node(v).operands[0] == of && node(v).attrs.get<bool>("keep") &&
            node(v).attrs.get<std::vector<int64_t>>("axes") ==
                std::vector<int64_t>{shape(of).rank() - 1};
   }
@@ -143,7 +145,7 @@ class Matcher {
     if (uses_[id][0] != 1 || g_.node(id).results[0].shape.rank() < 3) return kNoNode;
     for (NodeId r : readers_[id]) {
       const Node& reader = g_.node(r);
-      if (reader.op->name != "transpose") continue;
+      if (!is(reader, Op::transpose)) continue;
       auto axes = reader.attrs.get<std::vector<int64_t>>("permutation");
       std::swap(axes[axes.size() - 3], axes[axes.size() - 2]);
       if (std::is_sorted(axes.begin(), axes.end())) return r;
@@ -155,9 +157,9 @@ class Matcher {
   // times `factor`. Returns why not.
   std::string take_apart(ValueId x, uint32_t expected, double factor, AttentionCandidate& c) const {
     const Node& n = node(x);
-    const std::string& name = n.op->name;
+    const Op op = n.op->id;
     if (uses(x) > expected) return "its scores are used elsewhere, too";
-    if (name == "matmul") {
+    if (op == Op::matmul) {
       c.q = n.operands[0];
       c.k = n.operands[1];
       c.transpose_q = n.attrs.get<bool>("transpose_a");
@@ -170,14 +172,14 @@ class Matcher {
       if (shape(scores) != shape(x)) return "its scores are broadcast";
       return take_apart(scores, 1, f, c);
     };
-    if (name == "neg") return follow(n.operands[0], -factor);
-    if (name == "mul" || name == "div")
+    if (op == Op::neg) return follow(n.operands[0], -factor);
+    if (op == Op::mul || op == Op::div)
       for (size_t i : {size_t{0}, size_t{1}}) {
         const auto constant = constant_of(g_, n.operands[1 - i]);
-        if (!constant || (name == "div" && i == 1)) continue;
-        return follow(n.operands[i], name == "mul" ? factor * *constant : factor / *constant);
+        if (!constant || (op == Op::div && i == 1)) continue;
+        return follow(n.operands[i], op == Op::mul ? factor * *constant : factor / *constant);
       }
-    if (name == "where")
+    if (op == Op::where)
       for (size_t i : {size_t{1}, size_t{2}}) {
         const auto constant = constant_of(g_, n.operands[3 - i]);
         if (!constant || !(*constant * factor <= kMasked)) continue;
@@ -185,8 +187,8 @@ class Matcher {
             {.condition = {n.operands[0], i == 2}, .value = as_score(*constant * factor)});
         return follow(n.operands[i], factor);
       }
-    if (name == "add" || name == "sub") return take_sum(n, factor, c, follow);
-    return "its argument comes from " + name + ", not from a product of q and k";
+    if (op == Op::add || op == Op::sub) return take_sum(n, factor, c, follow);
+    return "its argument comes from " + n.op->name + ", not from a product of q and k";
   }
 
   /// A mask as f32 has it, in which kernels keep scores: twice the lowest number is -inf.
@@ -197,7 +199,7 @@ class Matcher {
   std::string take_sum(const Node& n, double factor, AttentionCandidate& c, Follow&& follow) const {
     std::string why;
     for (size_t i : {size_t{0}, size_t{1}}) {
-      const double sign = n.op->name == "sub" ? -1 : 1;
+      const double sign = is(n, Op::sub) ? -1 : 1;
       const AttentionCandidate before = c;
       const ValueId other = n.operands[1 - i];
       const double other_factor = i == 0 ? sign * factor : factor;
@@ -216,8 +218,8 @@ class Matcher {
   // x times a constant: steps over it and returns the constant.
   double take_scale(ValueId& x) const {
     const Node& n = node(x);
-    const bool product = n.op->name == "mul";
-    if (!product && n.op->name != "div") return 1;
+    const bool product = is(n, Op::mul);
+    if (!product && !is(n, Op::div)) return 1;
     for (size_t i : {size_t{0}, size_t{1}}) {
       const auto constant = constant_of(g_, n.operands[1 - i]);
       if (!constant || (!product && i == 1) || shape(n.operands[i]) != shape(x)) continue;
@@ -235,18 +237,18 @@ class Matcher {
       if (!(value <= kMasked)) return std::nullopt;
       return Masking{condition, as_score(value), true, whole, factor};
     };
-    if (n.op->name == "where") {
+    if (is(n, Op::where)) {
       const auto a = constant_of(g_, n.operands[1]), b = constant_of(g_, n.operands[2]);
       if (a && b && *a == 0) return make({n.operands[0], false}, *b * factor);
       if (a && b && *b == 0) return make({n.operands[0], true}, *a * factor);
     }
-    if (n.op->name == "mul")
+    if (is(n, Op::mul))
       for (size_t i : {size_t{0}, size_t{1}}) {
         const auto constant = constant_of(g_, n.operands[1 - i]);
         if (!constant || !std::isfinite(*constant)) continue;
         const ValueId flag = n.operands[i];
         if (is_flag(flag)) return make({node(flag).operands[0], true}, *constant * factor);
-        if (is(flag, "sub") && constant_of(g_, node(flag).operands[0]) == 1.0 &&
+        if (made_by(flag, Op::sub) && constant_of(g_, node(flag).operands[0]) == 1.0 &&
             is_flag(node(flag).operands[1]))
           return make({node(node(flag).operands[1]).operands[0], false}, *constant * factor);
       }
@@ -254,7 +256,7 @@ class Matcher {
   }
   // A condition as 0 or 1.
   bool is_flag(ValueId v) const {
-    return is(v, "cast") && g_.type(node(v).operands[0]).dtype == DType::boolean;
+    return made_by(v, Op::cast) && g_.type(node(v).operands[0]).dtype == DType::boolean;
   }
 
   const Graph& g_;

@@ -45,9 +45,10 @@ class FormulaMatcher {
 
   std::optional<Norm> norm(NodeId id) const {
     const Node& node = g_.node(id);
-    if (!is_formula(node, {"mul", "div", "add", "sub"})) return std::nullopt;
+    if (!is(node, Op::mul, Op::div, Op::add, Op::sub) || !is_static_float(node))
+      return std::nullopt;
     const ValueId y{id, 0};
-    if (node.op->name == "add")
+    if (is(node, Op::add))
       for (const size_t i : {0, 1}) {
         const ValueId product = node.operands[i], bias = node.operands[1 - i];
         // A bias of more axes than the product gives the sum more axes, too: no norm's result.
@@ -58,25 +59,25 @@ class FormulaMatcher {
         found->bias = bias;
         return found;
       }
-    if (node.op->name == "mul" || node.op->name == "div") return normalised(y);
+    if (is(node, Op::mul, Op::div)) return normalised(y);
     return std::nullopt;
   }
 
   std::optional<Activation> activation(NodeId id) const {
     using Kind = Activation::Kind;
     const Node& node = g_.node(id);
-    if (!is_formula(node, {"mul", "div", "reciprocal"})) return std::nullopt;
+    if (!is(node, Op::mul, Op::div, Op::reciprocal) || !is_static_float(node)) return std::nullopt;
     const Product p = product({id, 0});
     if (p.factors.size() == 2 && p.divisors.empty())
       for (const size_t i : {0, 1}) {
         const ValueId x = p.factors[i], other = p.factors[1 - i];
         if (g_.type(x) != node.results[0]) continue;
-        if (is(other, "sigmoid") && operand(other) == x && p.constant == 1)
+        if (made_by(other, Op::sigmoid) && operand(other) == x && p.constant == 1)
           return Activation{Kind::silu, x};
-        if (const auto half = shifted(other, "erf"))
+        if (const auto half = shifted(other, Op::erf))
           if (is_about(half->constant * p.constant, 0.5) && is_scaled(half->inner, kSqrtHalf, x))
             return Activation{Kind::gelu_erf, x};
-        if (const auto half = shifted(other, "tanh"))
+        if (const auto half = shifted(other, Op::tanh))
           if (is_about(half->constant * p.constant, 0.5) && is_cubic(half->inner, x))
             return Activation{Kind::gelu_tanh, x};
       }
@@ -90,13 +91,12 @@ class FormulaMatcher {
 
  private:
   const Node& node(ValueId v) const { return g_.node(v.node); }
-  bool is(ValueId v, std::string_view op) const { return node(v).op->name == op; }
+  bool made_by(ValueId v, Op op) const { return is(node(v), op); }
   ValueId operand(ValueId v) const { return node(v).operands[0]; }
   uint32_t uses(ValueId v) const { return uses_[v.node][v.port]; }
 
-  static bool is_formula(const Node& node, std::initializer_list<std::string_view> ops) {
-    return std::ranges::find(ops, node.op->name) != ops.end() && is_float(node.results[0].dtype) &&
-           node.results[0].shape.is_static();
+  static bool is_static_float(const Node& node) {
+    return is_float(node.results[0].dtype) && node.results[0].shape.is_static();
   }
 
   /// What a value multiplies. It goes on through products that nothing else reads.
@@ -111,19 +111,19 @@ class FormulaMatcher {
       return;
     }
     const Node& n = node(v);
-    const std::string& name = n.op->name;
+    const Op op = n.op->id;
     constexpr size_t kMost = 6;
     const bool opens = may_open && p.factors.size() + p.divisors.size() < kMost;
     const auto go_on = [&](ValueId inner, bool inverse) {
       multiply(inner, divides != inverse, uses(inner) == 1, p);
     };
-    if (opens && (name == "mul" || name == "div")) {
+    if (opens && (op == Op::mul || op == Op::div)) {
       go_on(n.operands[0], false);
-      go_on(n.operands[1], name == "div");
-    } else if (opens && name == "neg") {
+      go_on(n.operands[1], op == Op::div);
+    } else if (opens && op == Op::neg) {
       p.constant = -p.constant;
       go_on(n.operands[0], false);
-    } else if (opens && name == "reciprocal") {
+    } else if (opens && op == Op::reciprocal) {
       go_on(n.operands[0], true);
     } else if (const int power = opens ? power_of(n) : 0; power != 0) {
       for (int i = 0; i < power; ++i) (divides ? p.divisors : p.factors).push_back(n.operands[0]);
@@ -133,8 +133,8 @@ class FormulaMatcher {
   }
   /// 2 or 3 where the node is that power of its operand, else 0.
   int power_of(const Node& n) const {
-    if (n.op->name == "square") return 2;
-    if (n.op->name != "pow") return 0;
+    if (is(n, Op::square)) return 2;
+    if (!is(n, Op::pow)) return 0;
     const auto exponent = constant_of(g_, n.operands[1]);
     return exponent == 2.0 ? 2 : exponent == 3.0 ? 3 : 0;
   }
@@ -154,13 +154,13 @@ class FormulaMatcher {
     double constant;
     ValueId inner;
   };
-  std::optional<Shifted> shifted(ValueId v, std::string_view op) const {
-    if (!is(v, "add")) return std::nullopt;
+  std::optional<Shifted> shifted(ValueId v, Op op) const {
+    if (!made_by(v, Op::add)) return std::nullopt;
     for (const size_t i : {0, 1}) {
       const auto constant = constant_of(g_, node(v).operands[i]);
       if (!constant) continue;
       const Product p = product(node(v).operands[1 - i]);
-      if (p.factors.size() == 1 && p.divisors.empty() && is(p.factors[0], op) &&
+      if (p.factors.size() == 1 && p.divisors.empty() && made_by(p.factors[0], op) &&
           is_about(p.constant, *constant))
         return Shifted{*constant, operand(p.factors[0])};
     }
@@ -170,14 +170,14 @@ class FormulaMatcher {
   bool is_cubic(ValueId v, ValueId x) const {
     const Product p = product(v);
     if (!is_about(p.constant, kSqrtTwoOverPi) || !p.divisors.empty()) return false;
-    if (p.factors.size() == 1 && is(p.factors[0], "add"))
+    if (p.factors.size() == 1 && made_by(p.factors[0], Op::add))
       for (const size_t i : {0, 1}) {
         const auto& terms = node(p.factors[0]).operands;
         if (terms[i] == x && is_power(terms[1 - i], kCubic, x, 3)) return true;
       }
     if (p.factors.size() != 2) return false;
     for (const size_t i : {0, 1})
-      if (p.factors[i] == x && is(p.factors[1 - i], "add"))
+      if (p.factors[i] == x && made_by(p.factors[1 - i], Op::add))
         for (const size_t j : {0, 1}) {
           const auto& terms = node(p.factors[1 - i]).operands;
           if (constant_of(g_, terms[j]) == 1.0 && is_power(terms[1 - j], kCubic, x, 2)) return true;
@@ -186,10 +186,10 @@ class FormulaMatcher {
   }
   /// x of 1 + e^-x.
   std::optional<ValueId> behind_exp_of_minus(ValueId v) const {
-    if (!is(v, "add")) return std::nullopt;
+    if (!made_by(v, Op::add)) return std::nullopt;
     for (const size_t i : {0, 1}) {
       const ValueId e = node(v).operands[1 - i];
-      if (constant_of(g_, node(v).operands[i]) != 1.0 || !is(e, "exp")) continue;
+      if (constant_of(g_, node(v).operands[i]) != 1.0 || !made_by(e, Op::exp)) continue;
       const Product p = product(operand(e));
       if (p.constant == -1 && p.factors.size() == 1 && p.divisors.empty()) return p.factors[0];
     }
@@ -213,7 +213,7 @@ class FormulaMatcher {
     const Product p = product(behind_reshapes(g_, v));
     if (p.factors.size() != 1 || !p.divisors.empty()) return std::nullopt;
     const ValueId total = behind_reshapes(g_, p.factors[0]);
-    if (!is(total, "sum")) return std::nullopt;
+    if (!made_by(total, Op::sum)) return std::nullopt;
     const ValueId rows = operand(total);
     Shape column = g_.type(rows).shape;
     if (column.rank() == 0 || column.size(-1) == 0 ||
@@ -232,14 +232,14 @@ class FormulaMatcher {
   /// v = sqrt(mean of rows^2 + eps), or where `inverse` 1 over it.
   std::optional<Deviation> deviation(ValueId v, bool inverse) const {
     const Node& n = node(v);
-    const std::string& name = n.op->name;
-    if (name == "reciprocal") return deviation(n.operands[0], !inverse);
-    if (name == "div" && constant_of(g_, n.operands[0]) == 1.0)
+    const Op op = n.op->id;
+    if (op == Op::reciprocal) return deviation(n.operands[0], !inverse);
+    if (op == Op::div && constant_of(g_, n.operands[0]) == 1.0)
       return deviation(n.operands[1], !inverse);
     const bool is_root =
-        name == (inverse ? "rsqrt" : "sqrt") ||
-        (name == "pow" && constant_of(g_, n.operands[1]) == (inverse ? -0.5 : 0.5));
-    if (!is_root || !is(n.operands[0], "add")) return std::nullopt;
+        op == (inverse ? Op::rsqrt : Op::sqrt) ||
+        (op == Op::pow && constant_of(g_, n.operands[1]) == (inverse ? -0.5 : 0.5));
+    if (!is_root || !made_by(n.operands[0], Op::add)) return std::nullopt;
     const auto& terms = node(n.operands[0]).operands;
     for (const size_t i : {0, 1}) {
       const auto eps = constant_of(g_, terms[i]);
@@ -272,7 +272,7 @@ class FormulaMatcher {
           if (!is_row_vector(rest[0], v)) continue;
           norm.weight = rest[0];
         }
-        if (is(norm.x, "sub"))
+        if (made_by(norm.x, Op::sub))
           if (const ValueId x = operand(norm.x); rows_of_mean(node(norm.x).operands[1]) == x) {
             norm.x = x;
             norm.centred = true;
@@ -332,15 +332,14 @@ Graph match_formulas(const Graph& in, Notes* notes) {
   // What was found inside something larger that was found is dead now.
   out = drop_dead(std::move(out));
   if (notes == nullptr) return out;
-  std::map<std::string, int64_t> counts;
+  std::map<Op, int64_t> counts;
   for (const bool is_new : {false, true}) {
     const Graph& g = is_new ? out : in;
     for (NodeId id = 0; id < g.size(); ++id)
-      if (!g.is_input(id)) counts[g.node(id).op->name] += is_new ? 1 : -1;
+      if (!g.is_input(id)) counts[g.node(id).op->id] += is_new ? 1 : -1;
   }
-  for (const char* name : {"layer_norm", "rms_norm", "gelu", "silu", "sigmoid"})
-    if (const auto at = counts.find(name); at != counts.end() && at->second > 0)
-      notes->push_back(fmt::format("found {} {}", at->second, name));
+  for (const Op op : {Op::layer_norm, Op::rms_norm, Op::gelu, Op::silu, Op::sigmoid})
+    if (counts[op] > 0) notes->push_back(fmt::format("found {} {}", counts[op], name_of(op)));
   return out;
 }
 

@@ -36,7 +36,7 @@ class HeadMatcher {
     for (;; v = node(v).operands[0]) {
       if (uses_[v.node][v.port] > 1) return "its logits are used elsewhere, too";
       const Node& n = node(v);
-      if (n.op->name == "matmul") break;
+      if (is(n, Op::matmul)) break;
       if (!only_moves_rows(n) && !only_widens(n))
         return "its logits come from " + n.op->name + ", not from a product";
     }
@@ -52,14 +52,14 @@ class HeadMatcher {
   }
   // A reshape that leaves the last axis, the classes, as it is.
   bool only_moves_rows(const Node& n) const {
-    if (n.op->name != "reshape") return false;
+    if (!is(n, Op::reshape)) return false;
     const Shape &from = type(n.operands[0]).shape, &to = n.results[0].shape;
     return from.is_static() && to.is_static() && from.rank() > 0 && to.rank() > 0 &&
            from[-1] == to[-1] && to.elements() > 0;
   }
   // A cast to f32 of sums that were rounded: the node does not round them.
   bool only_widens(const Node& n) const {
-    return n.op->name == "cast" && n.results[0].dtype == DType::f32 &&
+    return is(n, Op::cast) && n.results[0].dtype == DType::f32 &&
            bytes_of(type(n.operands[0]).dtype) == 2 && is_float(type(n.operands[0]).dtype);
   }
 
@@ -88,7 +88,7 @@ class Joiner {
   // The first pair that can be joined; what cannot be goes into `notes`.
   HeadAndGradient find(Notes* notes) const {
     for (NodeId id = 0; id < g_.size(); ++id) {
-      if (g_.node(id).op->name != "linear_cross_entropy") continue;
+      if (!is(g_.node(id), Op::linear_cross_entropy)) continue;
       const NodeId grad = gradient_of(id);
       if (grad == kNoNode) continue;
       const std::string reason = explain({id, grad});
@@ -124,7 +124,7 @@ class Joiner {
     const Node& h = g_.node(head);
     for (NodeId id = head + 1; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      if (n.op->name == "linear_cross_entropy_grad" && n.operands[3] == ValueId{head, 1} &&
+      if (is(n, Op::linear_cross_entropy_grad) && n.operands[3] == ValueId{head, 1} &&
           std::equal(h.operands.begin(), h.operands.end(), n.operands.begin()) &&
           n.attrs.get<int64_t>("ignore_index") == h.attrs.get<int64_t>("ignore_index") &&
           n.attrs.get<bool>("transpose_w") == h.attrs.get<bool>("transpose_w") &&
@@ -154,7 +154,7 @@ class Joiner {
     std::vector<Value> in = r.operands(pair.head);
     in.push_back(r.map(dlosses));
     r.enter_scope_of(pair.head);
-    const auto step = call("linear_cross_entropy_step", in, std::move(attrs));
+    const auto step = call(Op::linear_cross_entropy_step, in, std::move(attrs));
     for (uint32_t port : {0u, 1u}) {
       r.bind({pair.head, port}, step[port]);
       r.bind({pair.grad, port}, step[2 + port]);
@@ -170,7 +170,7 @@ Graph match_loss_head(const Graph& in, Notes* notes, bool round_logits) {
   const HeadMatcher matcher(in);
   const Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& loss = in.node(id);
-    if (loss.op->name != "cross_entropy") return false;
+    if (!is(loss, Op::cross_entropy)) return false;
     const Head head = matcher.match(loss);
     if (!head.reason.empty()) {
       note_at(notes, in, id, "the logits are written out: " + head.reason);

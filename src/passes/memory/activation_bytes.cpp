@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/fused.h"
+#include "ops/op.h"
 #include "passes/memory/recomputation.h"
 #include "passes/memory/rematerialize.h"
 
@@ -91,7 +92,7 @@ std::vector<std::vector<bool>> backward_values(const Graph& graph) {
       const ValueId v = node.operands[k];
       return static_cast<bool>(backward[v.node][v.port]);
     };
-    if (node.op->has_body) {
+    if (is(node, Op::fused)) {
       const Graph& body = fused_body(node);
       std::vector<bool> depends(body.size());
       size_t operand = 0;
@@ -104,7 +105,7 @@ std::vector<std::vector<bool>> backward_values(const Graph& graph) {
       continue;
     }
     bool any = graph.scope_of(id).starts_with(kBackwardScope);
-    const size_t operands = node.op->is_gate ? 1 : node.operands.size();
+    const size_t operands = is(node, Op::after) ? 1 : node.operands.size();
     if (operands == 1 && node.op->view) any = false;  // a view is what it looks at
     for (size_t k = 0; k < operands; ++k) any = any || reads_backward(k);
     backward[id].assign(node.results.size(), any);

@@ -38,7 +38,7 @@ class Caster {
     if (fresh) {
       const Node& producer = rewriter_.out().node(v.id.node);
       // Constants are written in the dtype that is wanted.
-      at->second = producer.op->is_constant
+      at->second = is(producer, Op::full)
                        ? full(rewriter_.out(), v.shape(), full_value(producer), dtype)
                        : cast(v, dtype);
       ++cast_count_;
@@ -58,7 +58,7 @@ class Caster {
     }
     return any ? widest : DType::f32;
   }
-  static bool is_constant(Value v) { return v.graph->node(v.id.node).op->is_constant; }
+  static bool is_constant(Value v) { return is(v.graph->node(v.id.node), Op::full); }
 
   void place(NodeId id) {
     const Node& node = rewriter_.in().node(id);
@@ -165,7 +165,7 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
   // The product whose only reader is a cast to f32 gives its f32 accumulators instead.
   for (NodeId id = 0; id < in.size(); ++id) {
     const Node& node = in.node(id);
-    if (!node.op->converts || node.results[0].dtype != DType::f32) continue;
+    if (!is(node, Op::cast) || node.results[0].dtype != DType::f32) continue;
     const ValueId from = node.operands[0];
     if (dtype_attribute(in.node(from.node), from.port) == nullptr) continue;
     if (round_activations && is_activation(in.node(from.node), from.port)) continue;
@@ -176,7 +176,7 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
     const bool adds_rows = node.op->only_adds && node.op->op_class == OpClass::movement;
     if (!adds_rows || node.results[0].dtype == DType::f32) return {};
     const Node& rows = in.node(node.operands[0].node);
-    if (!rows.op->converts) return {};
+    if (!is(rows, Op::cast)) return {};
     if (in.type(rows.operands[0]).dtype != DType::f32) return {};
     return rows.operands[0];
   };
@@ -185,11 +185,11 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
     if (const auto rows = wide_rows(node)) {
       std::vector<Value> operands = r.operands(id);
       operands[0] = r.map(*rows);
-      r.bind({id, 0}, cast(call(node.op->name, operands, node.attrs)[0], node.results[0].dtype));
+      r.bind({id, 0}, cast(call(*node.op, operands, node.attrs)[0], node.results[0].dtype));
       ++widened;
       return true;
     }
-    if (node.op->converts && absorbed.contains(node.operands[0])) {
+    if (is(node, Op::cast) && absorbed.contains(node.operands[0])) {
       r.bind({id, 0}, r.map(node.operands[0]));
       return true;
     }
@@ -202,7 +202,7 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
       ++widened;
     }
     if (widened == before) return false;
-    const auto results = call(node.op->name, r.operands(id), std::move(attrs));
+    const auto results = call(*node.op, r.operands(id), std::move(attrs));
     for (uint32_t port = 0; port < ports; ++port) r.bind({id, port}, results[port]);
     return true;
   };

@@ -101,7 +101,8 @@ class Quantiser {
     for (NodeId reader : readers_[id]) {
       const OpDef& op = *in_.node(reader).op;
       if (op.loss && op.loss->gives_losses && !op.loss->from_product) return true;
-      const bool passes_on = op.converts || op.reshapes || op.part == OpDef::Part::range;
+      const bool passes_on =
+          op.id == Op::cast || op.id == Op::reshape || op.part == OpDef::Part::range;
       if (passes_on && reaches_outside(reader)) return true;
     }
     return false;
@@ -115,8 +116,8 @@ class Quantiser {
       if (node.operands.empty()) return v;
       const ValueId from = node.operands[0];
       const Shape &x = in_.type(from).shape, &y = in_.type(v).shape;
-      const bool keeps_rows = node.op->reshapes && x.rank() >= 2 && x[-1] == y[-1];
-      const bool rounds_parameter = node.op->converts && in_.is_input(from.node) &&
+      const bool keeps_rows = is(node, Op::reshape) && x.rank() >= 2 && x[-1] == y[-1];
+      const bool rounds_parameter = is(node, Op::cast) && in_.is_input(from.node) &&
                                     in_.input_kind(from.node) == InputKind::parameter;
       if (!keeps_rows && !rounds_parameter) return v;
       v = from;
@@ -162,7 +163,7 @@ class Quantiser {
     c.scale = quantize_scale(by_rows(x), dtype);
     Value again = x;
     if (const Node& node = in_.node(v.node); node.op->is_activation)
-      again = call1(node.op->name, {after(rewriter_.map(node.operands[0]), c.scale)}, node.attrs);
+      again = call1(node.op->id, {after(rewriter_.map(node.operands[0]), c.scale)}, node.attrs);
     c.rows = quantize(by_rows(again), c.scale, dtype);
     if (needs_.at(v).turned) c.turned = transpose(c.rows, {1, 0});
     return c;
@@ -176,7 +177,7 @@ class Quantiser {
     const bool has_bias = product_form(node)->has_bias;
     if (has_bias) operands.push_back(rewriter_.map(node.operands[2]));
     // Sums of gradients keep all bits of f32, as in NVIDIA's Transformer Engine.
-    const Value y = call("scaled_matmul", operands,
+    const Value y = call(Op::scaled_matmul, operands,
                          {{"dtype", node.results[0].dtype},
                           {"fast_accumulation", !is_backward(id)},
                           {"bias", has_bias}})[0];

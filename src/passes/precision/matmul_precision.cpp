@@ -14,7 +14,7 @@ struct Halves {
 // What was bf16 before, as a parameter that is stored in it, is taken as it was.
 Value in_bf16(Value x) {
   const Node& node = x.graph->node(x.id.node);
-  if (!node.op->converts) return cast(x, DType::bf16);
+  if (!is(node, Op::cast)) return cast(x, DType::bf16);
   const Value before = x.graph->value(node.operands[0]);
   return before.dtype() == DType::bf16 ? before : cast(x, DType::bf16);
 }
@@ -70,7 +70,7 @@ void narrow_loss_head(Rewriter& r, NodeId id, Operands& parts) {
   if (node.op->is_gradient)
     for (const char* name : {"dx_dtype", "dw_dtype"})
       if (attrs.find(name) == nullptr) attrs.set(name, DType::f32);
-  const auto results = call(node.op->name, operands, std::move(attrs));
+  const auto results = call(*node.op, operands, std::move(attrs));
   for (uint32_t port = 0; port < results.size(); ++port) r.bind({id, port}, results[port]);
 }
 
@@ -112,7 +112,7 @@ Graph matmul_precision(const Graph& in, MatmulPrecision precision, const Target&
     Attrs wide = node.attrs;
     wide.set("dtype", DType::f32);
     auto product = [&](Value a, Value b) {
-      if (!form->has_bias) return call(node.op->name, std::vector<Value>{a, b}, wide)[0];
+      if (!form->has_bias) return call(*node.op, std::vector<Value>{a, b}, wide)[0];
       return matmul(a, b, false, false, DType::f32);
     };
     const Halves a = parts.of(r, id, 0), b = parts.of(r, id, 1);

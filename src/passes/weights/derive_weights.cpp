@@ -47,9 +47,9 @@ class Deriver {
   // takes the place of parameters: another storage, several of them in one.
   bool is_worth_keeping(const Node& node) const {
     if (refresher_ == Refresher::update)
-      return is_narrow_float(node.results[0].dtype) || node.op->gives_scale ||
+      return is_narrow_float(node.results[0].dtype) || is(node, Op::quantize_scale) ||
              node.results[0].storage.is_quantized();
-    return node.op->stores || node.operands.size() > 1 || !node.op->derives_weights;
+    return is(node, Op::store) || node.operands.size() > 1 || !node.op->derives_weights;
   }
 
   /// Whether a weight may be made by this node. An update writes what the trait names; a loader
@@ -141,7 +141,7 @@ class Deriver {
 
   bool is_plain_cast(NodeId id) const {
     const DType to = in_.node(id).results[0].dtype;
-    return in_.node(id).op->converts && in_.is_input(in_.node(id).operands[0].node) &&
+    return is(in_.node(id), Op::cast) && in_.is_input(in_.node(id).operands[0].node) &&
            (to == DType::bf16 || to == DType::f16);
   }
 
@@ -150,7 +150,7 @@ class Deriver {
   std::optional<Layout> written_layout(NodeId id) const {
     if (is_plain_cast(id)) return Layout::rows;
     const Node& node = in_.node(id);
-    if (!node.op->stores || !is_plain_cast(node.operands[0].node)) return std::nullopt;
+    if (!is(node, Op::store) || !is_plain_cast(node.operands[0].node)) return std::nullopt;
     const Storage& storage = node.results[0].storage;
     return storage == Storage{storage.layout} ? std::optional(storage.layout) : std::nullopt;
   }
@@ -236,7 +236,7 @@ class Deriver {
       rewriter_.bind({id, 0}, state);
     } else if (const auto writer = writers_.find(id); writer != writers_.end()) {
       rewriter_.enter_scope_of(id);
-      const auto results = call(node.op->name, rewriter_.operands(id), writer->second);
+      const auto results = call(*node.op, rewriter_.operands(id), writer->second);
       for (uint32_t port = 0; port < node.results.size(); ++port)
         rewriter_.bind({id, port}, results[port]);
       new_writer_[id] = results[0].id.node;
@@ -277,7 +277,7 @@ class Deriver {
     std::vector<Value> operands;
     for (const ValueId& v : in_.node(id).operands)
       operands.push_back(made_again(out, v.node, again));
-    return again[id] = call(in_.node(id).op->name, operands, in_.node(id).attrs)[0];
+    return again[id] = call(*in_.node(id).op, operands, in_.node(id).attrs)[0];
   }
 
   void report(const Graph& out, Notes& notes) const {

@@ -3,6 +3,7 @@
 #include "base/errors.h"
 #include "base/hash.h"
 #include "ir/op_def.h"
+#include "ops/op.h"
 #include "passes/passes.h"
 
 namespace brrr {
@@ -22,7 +23,7 @@ const Type& DerivedWeight::type() const { return form.graph().type(result_of(*th
 std::string DerivedWeight::name() const {
   const Graph& g = form.graph();
   const Node& last = g.node(result_of(*this).node);
-  const bool is_cast = last.op->converts && g.size() == 2 && sources.size() == 1;
+  const bool is_cast = is(last, Op::cast) && g.size() == 2 && sources.size() == 1;
   if (is_cast) return fmt::format("{}:{}", sources[0], name_of(last.results[0].dtype));
   Hash hash;
   hash.add(form.hash());

@@ -74,7 +74,7 @@ class Joiner {
       weights.push_back(r.map(w));
     }
     const std::vector<Value> in{x, concat(weights, transposed ? 0 : 1)};
-    const Value y = call(first.op->name, in, first.attrs)[0];
+    const Value y = call(*first.op, in, first.attrs)[0];
     const int axis = y.shape().rank() - 1;
     int64_t start = 0;
     for (const NodeId id : group) {

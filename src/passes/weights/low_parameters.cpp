@@ -27,7 +27,7 @@ Graph low_parameters(const Graph& in, DType low, Notes* notes) {
     }
     std::vector<Value> operands = r.operands(id);
     const bool moves = !node.operands.empty() && is_low(node.operands[0]) &&
-                       node.op->op_class == OpClass::movement && !node.op->converts &&
+                       node.op->op_class == OpClass::movement && !is(node, Op::cast) &&
                        std::ranges::none_of(node.operands.begin() + 1, node.operands.end(), is_f32);
     std::vector<ValueId> ids;
     for (size_t i = 0; i < operands.size(); ++i) {

@@ -15,7 +15,7 @@ bool is_parameter(const Graph& g, ValueId value) {
 /// A matrix that is a parameter in 16 bits.
 bool is_cast(const Graph& g, ValueId value) {
   const Node& node = g.node(value.node);
-  return node.op->converts && is_parameter(g, node.operands[0]) && g.type(value).shape.rank() == 2;
+  return is(node, Op::cast) && is_parameter(g, node.operands[0]) && g.type(value).shape.rank() == 2;
 }
 
 /// A matrix that is a parameter, or several side by side (join_products).
@@ -117,7 +117,7 @@ Graph weight_panels(const Graph& in, const Target& target, Refresher refresher, 
         operands.push_back(in_panels(weight, other(at->second)));
     }
     if (operands.empty()) return false;
-    const std::vector<Value> results = call(node.op->name, operands, node.attrs);
+    const std::vector<Value> results = call(*node.op, operands, node.attrs);
     for (uint32_t port = 0; port < results.size(); ++port) r.bind({id, port}, results[port]);
     ++readers;
     return true;

@@ -11,6 +11,7 @@
 #include "backend/cuda/attention_cases.h"
 #include "backend/cuda/kernel_list.h"
 #include "backend/cuda/node_plan.h"
+#include "ops/op.h"
 #include "support/cuda_emulator.h"
 #include "support/long_proof.h"
 
@@ -55,7 +56,7 @@ void check_attention(const Cases& cases, bool backward, bool by_matrix_unit = tr
       std::vector<RefTensor> wanted;
       for (const KernelEntry* which : entries) {
         const KernelEntry& entry = *which;
-        if (entry.op != call.node().op->name || !entry.accepts(call.view()).empty()) continue;
+        if (entry.op != call.node().op->id || !entry.accepts(call.view()).empty()) continue;
         if (pass == 0) {
           entry.prepare(call.view());
           continue;
@@ -102,7 +103,7 @@ TEST(DeviceAttention, RowsOfTheLowestNumberAreTheMeanOfTheValues) {
   for (int pass = 0; pass < 2; ++pass) {
     for (const Call& call : calls)
       for (const KernelEntry& entry : backend().kernels) {
-        if (entry.op != "attention" || !entry.accepts(call.view()).empty()) continue;
+        if (entry.op != Op::attention || !entry.accepts(call.view()).empty()) continue;
         if (pass == 0) {
           entry.prepare(call.view());
           continue;
@@ -128,7 +129,7 @@ TEST(DeviceAttention, RefusalsHaveAReason) {
                                        {4, "a position for each sequence"}}) {
     const Call call = call_of(kSimpleCases[number], DType::bf16, false);
     for (const PlanEntry& entry : device_kernels()) {
-      if (entry.op != "attention") continue;
+      if (entry.op != Op::attention) continue;
       EXPECT_EQ(entry.accepts(call.view(), {}), entry.name == "tiles" ? "" : reason) << entry.name;
     }
     SdpaCall sdpa;
@@ -145,7 +146,7 @@ TEST(DevicePackedAttention, LeavesRowsThatAreNotAlignedToTiles) {
     Graph g;
     const Value x = g.input("x", {8 + all}, DType::bf16);
     const Value qkv = reshape(slice(x, 0, first, all), {1, 7, 3 * 2 * 64});
-    const Value y = brrr::call("attention", std::vector<Value>{qkv},
+    const Value y = brrr::call(Op::attention, std::vector<Value>{qkv},
                                call_of(kPackedCases[0], DType::bf16, false).node().attrs)[0];
     return backend().choose(NodeView(g, y.id.node)).refusals;
   };
@@ -162,7 +163,7 @@ TEST(DeviceAttention, KernelsOfOneNameHaveKeysOfTheirOwn) {
   wide.width = 128;
   more_keys.keys = 128;
   for (const PlanEntry& entry : device_kernels()) {
-    if (!entry.is_rival || entry.op != "attention") continue;
+    if (!entry.is_rival || entry.op != Op::attention) continue;
     std::set<std::string> keys;
     for (const Case& c : {plain, causal, dropped, wide, more_keys}) {
       const Call call = call_of(c, DType::bf16, false);
@@ -230,7 +231,7 @@ TEST(DeviceLossHead, InBf16) {
         sizes[i] *= wanted[i].type.dtype == DType::f32 ? 4096 : 4;
       std::set<std::string_view> ways;
       for (const KernelEntry& entry : backend().kernels)
-        if (entry.op == which) {
+        if (name_of(entry.op) == which) {
           SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
           EXPECT_EQ(entry.accepts(call.view()), "");
           expect_close(call, run_kernel(entry, call), wanted, sizes);
@@ -249,7 +250,7 @@ TEST(DeviceLossHead, IsPaddedOnlyWhereThatAddsClasses) {
                 operand({8}, 0, static_cast<double>(classes), DType::i32)},
                {{"ignore_index", int64_t{-1}}, {"transpose_w", true}}});
     for (const KernelEntry& entry : backend().kernels)
-      if (entry.op == "linear_cross_entropy" && entry.name == "padded_chunks")
+      if (entry.op == Op::linear_cross_entropy && entry.name == "padded_chunks")
         return entry.accepts(call.view());
     return std::string("no such kernel");
   };
@@ -282,7 +283,7 @@ TEST(DeviceUpdates, OfBf16Parameters) {
   const Call call(op("adamw"), s);
   const std::vector<RefTensor> wanted = call.wanted();
   for (const KernelEntry& entry : backend().kernels) {
-    if (entry.op != "adamw") continue;
+    if (entry.op != Op::adamw) continue;
     ASSERT_EQ(entry.accepts(call.view()), "");
     const std::vector<Buffer> got = run_kernel(entry, call);
     size_t different = 0;
@@ -300,7 +301,7 @@ TEST(DeviceUpdates, Of8Bits) {
   const Call call(op("adamw_8bit"), op("adamw_8bit").samples()[0]);
   const std::vector<RefTensor> wanted = call.wanted();
   for (const KernelEntry& entry : backend().kernels) {
-    if (entry.op != "adamw_8bit") continue;
+    if (entry.op != Op::adamw_8bit) continue;
     ASSERT_EQ(entry.accepts(call.view()), "");
     const std::vector<Buffer> got = run_kernel(entry, call);
     EXPECT_EQ(run_kernel(entry, call, 0, true), got) << "in place";
@@ -335,7 +336,7 @@ TEST(DeviceUpdates, KeepEverythingWhereGradientsAreNotFinite) {
     call.values[scale] = {NAN};
     const std::vector<RefTensor> wanted = call.wanted();
     for (const KernelEntry& entry : backend().kernels)
-      if (entry.op == std::string_view(name)) expect_close(call, run_kernel(entry, call), wanted);
+      if (name_of(entry.op) == name) expect_close(call, run_kernel(entry, call), wanted);
   }
 }
 

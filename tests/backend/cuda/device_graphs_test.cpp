@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "ir/text.h"
 #include "ops/fused.h"
+#include "ops/op.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "support/cuda_emulator.h"
@@ -68,7 +69,7 @@ void check(std::vector<Pair>& pairs) {
 size_t fused_nodes(const std::vector<Pair>& pairs) {
   size_t n = 0;
   for (const Pair& p : pairs)
-    for (const Node& node : p.fused.nodes()) n += node.op->name == "fused";
+    for (const Node& node : p.fused.nodes()) n += is(node, Op::fused);
   return n;
 }
 
@@ -114,7 +115,7 @@ TEST(DeviceGraphs, FusionChangesNoBitOfBiasGradients) {
     const Graph g = test::RandomBiasGradients(seed, 50).graph();
     pairs.push_back(pair_of(seed, g, test::random_inputs(g, seed, -1.5, 1.5, 2)));
     for (const Node& node : pairs.back().fused.nodes())
-      gradients += node.op->name == "fused" && bias_gradient_of(fused_body(node)).has_value();
+      gradients += is(node, Op::fused) && bias_gradient_of(fused_body(node)).has_value();
   }
   EXPECT_GT(gradients, graphs() / 3);
   check(pairs);
@@ -312,7 +313,7 @@ TEST(DeviceGraphs, TrainingStepIn8Bits) {
   const Graph meant = build(Target{}, true), device = build(backend().target(), true);
   const Graph in_bf16 = build(backend().target(), false);
   size_t products = 0;
-  for (const Node& node : device.nodes()) products += node.op->name == "scaled_matmul";
+  for (const Node& node : device.nodes()) products += is(node, Op::scaled_matmul);
   EXPECT_EQ(products, 24u);
   reference::Tensors in = inputs_of(meant, config);
   test::cool_weights(in);

@@ -198,8 +198,8 @@ TEST(Targets, SayWhatIsMissing) {
 // An op without a kernel is refused when it is compiled, with its name and its place.
 TEST(Targets, RefuseWhatTheyCannotRun) {
   Backend backend = described_backend(*gpu_description("cuda:sm_90"));
-  std::erase_if(backend.kernels, [](const KernelEntry& e) { return e.op == "tanh"; });
-  std::erase_if(backend.kernels, [](const KernelEntry& e) { return e.op == "fused"; });
+  std::erase_if(backend.kernels, [](const KernelEntry& e) { return e.op == Op::tanh; });
+  std::erase_if(backend.kernels, [](const KernelEntry& e) { return e.op == Op::fused; });
   Graph g;
   {
     const Scope scope(g, "h.3.mlp");

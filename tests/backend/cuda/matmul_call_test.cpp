@@ -100,7 +100,7 @@ TEST(Epilogues, WhatTheLibraryDoes) {
                 16, bf16, {16}),
             "bf16 6x16x8 nn +bias +gelu(aux)");
   EXPECT_EQ(epilogue_text([](Graph& g, V x, V w, V z) {
-              g.output("0", call1("gelu_grad", {matmul(x, w), z},
+              g.output("0", call1(Op::gelu_grad, {matmul(x, w), z},
                                   {{"approximate", std::string("tanh")}}));
             }),
             "bf16 6x16x8 nn *gelu_grad");
@@ -144,7 +144,7 @@ TEST(Epilogues, WhatItDoesNot) {
   expect("a result of another dtype than the product",
          [](Graph& g, V x, V w, V) { g.output("0", cast(matmul(x, w), f32)); });
   expect("the product is what was squashed", [](Graph& g, V x, V w, V z) {
-    g.output("0", call1("gelu_grad", {z, matmul(x, w)}, {{"approximate", std::string("tanh")}}));
+    g.output("0", call1(Op::gelu_grad, {z, matmul(x, w)}, {{"approximate", std::string("tanh")}}));
   });
 }
 

@@ -25,8 +25,8 @@ Planned planned(const Graph& g, NodeId id) {
 TEST(NodeWork, OfAProductAndTheCastOfItsBias) {
   Graph g;
   const Value y =
-      call1("linear", {g.input("x", {4096, 768}, DType::bf16),
-                       g.input("w", {768, 2304}, DType::bf16), g.input("b", {2304}, DType::f32)});
+      call1(Op::linear, {g.input("x", {4096, 768}, DType::bf16),
+                         g.input("w", {768, 2304}, DType::bf16), g.input("b", {2304}, DType::f32)});
   const auto work = planned(g, y.id.node).work;
   ASSERT_EQ(work.size(), 2u);
   EXPECT_EQ(work[0].kind, CommandWork::Kind::other);
@@ -43,7 +43,7 @@ TEST(NodeWork, OfAProductAndTheCastOfItsBias) {
 TEST(NodeWork, OfABatchOfProducts) {
   Graph g;
   const Value y = call1(
-      "matmul", {g.input("a", {6, 64, 32}, DType::f32), g.input("b", {6, 32, 128}, DType::f32)},
+      Op::matmul, {g.input("a", {6, 64, 32}, DType::f32), g.input("b", {6, 32, 128}, DType::f32)},
       {{"transpose_a", false}, {"transpose_b", false}});
   const auto work = planned(g, y.id.node).work;
   ASSERT_EQ(work.size(), 1u);
@@ -72,7 +72,7 @@ Planned attention_grad(int64_t batch) {
   const Value y = g.input("y", {batch, 1024, 768}, DType::bf16);
   const Value lse = g.input("lse", {batch, 12, 1024}, DType::f32);
   const Value dy = g.input("dy", {batch, 1024, 768}, DType::bf16);
-  return planned(g, call1("attention_grad", {qkv, y, lse, dy}, attrs).id.node);
+  return planned(g, call1(Op::attention_grad, {qkv, y, lse, dy}, attrs).id.node);
 }
 
 // cuDNN would keep too many gradients of scores: our own kernels go through queries, keys and

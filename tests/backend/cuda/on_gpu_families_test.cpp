@@ -87,7 +87,7 @@ class OnGpuFamily : public test::OnGpuTest {
         const std::vector<Value> in{a, b, state(g, "scale a", {}, f32),
                                     state(g, "scale b", {}, f32)};
         const Attrs attrs{{"dtype", bf16}, {"fast_accumulation", true}, {"bias", false}};
-        g.output("y", call("scaled_matmul", in, attrs)[0]);
+        g.output("y", call(Op::scaled_matmul, in, attrs)[0]);
         return g;
       };
       cases.push_back({fmt::format("{0} x {0} x {0}", n), flops, graph, flops});
@@ -113,12 +113,12 @@ class OnGpuFamily : public test::OnGpuTest {
           attrs.set("causal", true);
           const Value qkv = state(g, "qkv", rows), dy = state(g, "dy", y_rows);
           const std::vector<Value> in{qkv};
-          const auto out = call("attention", in, attrs);
+          const auto out = call(Op::attention, in, attrs);
           g.output("y", out[0]);
           if (!backward) return g;
           attrs.set("dlse", false);
           const std::vector<Value> grad_in{qkv, out[0], out[1], dy};
-          g.output("dqkv", call("attention_grad", grad_in, attrs)[0]);
+          g.output("dqkv", call(Op::attention_grad, grad_in, attrs)[0]);
           return g;
         };
         // Half of the scores are computed: two products forward, five more backward.

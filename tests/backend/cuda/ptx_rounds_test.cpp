@@ -18,10 +18,10 @@ namespace ptx = test::ptx;
 
 class PtxRounds : public test::OnPtxMachine {
  protected:
-  static PlanEntry entry_of(std::string_view op, std::string_view name) {
+  static PlanEntry entry_of(Op op, std::string_view name) {
     for (const PlanEntry& entry : device_kernels())
       if (entry.op == op && entry.name == name) return entry;
-    ADD_FAILURE() << "no " << name << " for " << op;
+    ADD_FAILURE() << "no " << name << " for " << name_of(op);
     return {};
   }
 
@@ -31,7 +31,7 @@ class PtxRounds : public test::OnPtxMachine {
     gpu.multiprocessors = 1;
     gpu.l2_bytes = 256 << 10;  // sections of one head or two
     const Call call = call_of(c, t, backward);
-    const PlanEntry entry = entry_of(call.node().op->name, "tma");
+    const PlanEntry entry = entry_of(call.node().op->id, "tma");
     ASSERT_EQ(entry.accepts(call.view(), gpu), "");
     constexpr int64_t kRows = 128;
     const int64_t blocks = c.heads * ((std::min(c.queries, c.keys) + kRows - 1) / kRows);
@@ -54,7 +54,7 @@ class PtxRounds : public test::OnPtxMachine {
              {{"ignore_index", int64_t{-1}}, {"transpose_w", true}}};
     if (rounds_logits) s.attrs.set("round_logits", true);
     const Call call(op("linear_cross_entropy_step"), s);
-    PlanEntry entry = entry_of("linear_cross_entropy_step", name);
+    PlanEntry entry = entry_of(Op::linear_cross_entropy_step, name);
     if (change)
       entry.plan = [plan = entry.plan, &change](const NodeView& node, const GpuDescription& gpu) {
         LaunchPlan made = plan(node, gpu);

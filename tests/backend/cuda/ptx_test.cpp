@@ -47,7 +47,7 @@ class PtxKernels : public test::OnPtxMachine {
          {std::pair<const char*, std::set<std::string_view>>{"cuda:sm_80", {"mma"}},
           {"cuda:sm_90", {"wgmma", "tma"}}})
       for (const KernelEntry& entry : backend(gpu).kernels) {
-        if (entry.op != call.node().op->name || !names.contains(entry.name)) continue;
+        if (entry.op != call.node().op->id || !names.contains(entry.name)) continue;
         SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
         ASSERT_EQ(entry.accepts(call.view()), "");
         expect_close(call, run_kernel(entry, call), wanted, magnitudes(call, wanted, backward));
@@ -89,7 +89,7 @@ TEST_F(PtxKernels, SamplesOfTheOpTable) {
     const std::vector<RefTensor> wanted = call.wanted();
     int calls = 0;
     for (const KernelEntry& entry : backend("cuda:sm_90").kernels) {
-      if (entry.op != d->name || !entry.accepts(call.view()).empty()) continue;
+      if (entry.op != d->id || !entry.accepts(call.view()).empty()) continue;
       SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
       expect_close(call, run_kernel(entry, call), wanted);
       ++calls;
@@ -136,7 +136,7 @@ std::string with_error(std::string_view way, bool backward, const std::string& r
       call_of(Case{.heads = 2, .queries = 200, .keys = 200, .width = backward ? 64 : 128},
               DType::bf16, backward);
   for (PlanEntry entry : device_kernels()) {
-    if (entry.op != call.node().op->name || entry.name != way) continue;
+    if (entry.op != call.node().op->id || entry.name != way) continue;
     int changed = 0;
     entry.plan = [plan = entry.plan, &right, &wrong, &changed](const NodeView& node,
                                                                const GpuDescription& g) {

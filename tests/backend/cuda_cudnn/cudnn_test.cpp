@@ -43,7 +43,7 @@ Graph attention_of(const Case& c, bool backward) {
     in.push_back(g.input("dy", q, c.dtype));
     all.set("dlse", false);
   }
-  const auto out = call(backward ? "attention_grad" : "attention", in, all);
+  const auto out = call(backward ? Op::attention_grad : Op::attention, in, all);
   for (size_t i = 0; i < out.size(); ++i) g.output(std::to_string(i), out[i]);
   return g;
 }

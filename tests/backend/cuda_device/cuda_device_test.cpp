@@ -142,7 +142,7 @@ TEST_F(OnFakeGpu, Tf32RoundsTheOperands) {
   Graph g;
   const Value a = g.input("a", {1, 1}, f32), b = g.input("b", {1, 1}, f32);
   g.output("exact", matmul(a, b));
-  g.output("rounded", call1("matmul", {a, b},
+  g.output("rounded", call1(Op::matmul, {a, b},
                             {{"transpose_a", false}, {"transpose_b", false}, {"tf32", true}}));
   const Type t{f32, {1, 1}};
   const auto got = run(g, {{"a", {t, {1 + 0x1p-12}}}, {"b", {t, {3}}}}, products());
@@ -160,7 +160,7 @@ TEST_F(OnFakeGpu, ProductsOf8BitsHaveTheirScales) {
           std::vector<Value> in{g.input("a", {32, 48}, a), g.input("b", {16, 48}, b),
                                 g.input("sa", {}, f32), g.input("sb", {}, f32)};
           if (bias) in.push_back(g.input("bias", {16}, out));
-          g.output("y", call("scaled_matmul", in,
+          g.output("y", call(Op::scaled_matmul, in,
                              {{"dtype", out}, {"fast_accumulation", a == b}, {"bias", bias}})[0]);
           MatmulCall call;
           std::vector<LaunchArg> places(in.size(), LaunchArg::in(0));
@@ -194,7 +194,7 @@ TEST_F(OnFakeGpu, EpiloguesAreThoseOfTheReference) {
                                body.input("a3", {}, f32)};
     const Value z = body.input("a4", {16, 48}, f32);
     body.output("0",
-                z + brrr::call("scaled_matmul", x,
+                z + brrr::call(Op::scaled_matmul, x,
                                {{"dtype", f32}, {"fast_accumulation", false}, {"bias", false}})[0]);
     std::vector<ValueId> in;
     for (NodeId id : body.inputs())
@@ -213,7 +213,7 @@ TEST_F(OnFakeGpu, EpiloguesAreThoseOfTheReference) {
       g.output("1", y);
     });
     check(t, [&](Graph& g, Value x, Value w, Value z, Value) {
-      g.output("0", call1("gelu_grad", {matmul(x, w), z}, tanh_gelu));
+      g.output("0", call1(Op::gelu_grad, {matmul(x, w), z}, tanh_gelu));
     });
   }
 }
@@ -234,8 +234,8 @@ TEST_F(OnFakeGpu, AttentionByCudnnIsThatOfTheReference) {
         const Shape rows{2, 3, queries, width}, others{2, 3, keys, width};
         const Value q = g.input("q", rows, t), k = g.input("k", others, t),
                     v = g.input("v", others, t), dy = g.input("dy", rows, t);
-        const auto y = call("attention", std::vector{q, k, v}, attrs);
-        const auto d = call("attention_grad", std::vector{q, k, v, y[0], y[1], dy}, grad_attrs);
+        const auto y = call(Op::attention, std::vector{q, k, v}, attrs);
+        const auto d = call(Op::attention_grad, std::vector{q, k, v, y[0], y[1], dy}, grad_attrs);
         for (size_t i = 0; i < 2; ++i) g.output(fmt::format("y{}", i), y[i]);
         for (size_t i = 0; i < 3; ++i) g.output(fmt::format("d{}", i), d[i]);
         expect_as_reference(g, by_library("cudnn"), 4 * keys);
@@ -253,7 +253,7 @@ TEST_F(OnFakeGpu, AttentionsOfTwoScalesAreTwo) {
     Attrs attrs = test::attention_attrs(3, 3, 8, 8);
     attrs.set("causal", true);
     attrs.set("scale", scale);
-    g.output(fmt::format("y{}", scale), call("attention", in, attrs)[0]);
+    g.output(fmt::format("y{}", scale), call(Op::attention, in, attrs)[0]);
   }
   expect_as_reference(g, by_library("cudnn"), 28);
 }

@@ -286,8 +286,8 @@ TEST_F(OnFakeGpu, BothWaysOfALossHeadAreMeasured) {
   const std::vector<Value> in{
       g.input("x", {8, 16}, DType::bf16), g.input("w", {40, 16}, DType::bf16),
       g.input("targets", {8}, DType::i32), g.input("dlosses", {8}, DType::f32)};
-  const auto y =
-      call("linear_cross_entropy_step", in, {{"ignore_index", int64_t{-1}}, {"transpose_w", true}});
+  const auto y = call(Op::linear_cross_entropy_step, in,
+                      {{"ignore_index", int64_t{-1}}, {"transpose_w", true}});
   for (size_t i = 0; i < y.size(); ++i) g.output(fmt::format("y{}", i), y[i]);
   expect_as_reference(g, all_kernels(), 40);
   std::string text;
@@ -337,7 +337,7 @@ Graph attention_graph(int64_t layers) {
   attrs.set("causal", true);
   for (int64_t i = 0; i < layers; ++i) {
     const Value x = g.input(fmt::format("x{}", i), {1, 40, 3 * 2 * 64}, DType::bf16);
-    g.output(fmt::format("y{}", i), call("attention", std::vector{x}, attrs)[0]);
+    g.output(fmt::format("y{}", i), call(Op::attention, std::vector{x}, attrs)[0]);
   }
   return g;
 }

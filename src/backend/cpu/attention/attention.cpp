@@ -10,6 +10,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/products/gemm.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -254,15 +255,15 @@ std::vector<KernelEntry> attention_kernels() {
   std::vector<KernelEntry> list;
   const auto add = [&](const char* name, GemmPath path, TileUnit unit) {
     const auto refuse = [path](const NodeView& node) { return refuse_tiles(node, path); };
-    list.push_back({"attention", name, refuse,
+    list.push_back({Op::attention, name, refuse,
                     [unit](const NodeView& node) { return attention_forward_tiles(node, unit); }});
-    list.push_back({"attention_grad", name, refuse,
+    list.push_back({Op::attention_grad, name, refuse,
                     [unit](const NodeView& node) { return attention_backward_tiles(node, unit); }});
   };
   add("flash_amx", GemmPath::kAmx, TileUnit::amx);
   add("flash_avx512_bf16", GemmPath::kPairs, TileUnit::pairs);
-  list.push_back({"attention", "flash", refuse_attention, attention_forward});
-  list.push_back({"attention_grad", "flash", refuse_attention, attention_backward});
+  list.push_back({Op::attention, "flash", refuse_attention, attention_forward});
+  list.push_back({Op::attention_grad, "flash", refuse_attention, attention_backward});
   return list;
 }
 

@@ -8,6 +8,7 @@
 
 #include "backend/cpu/control/region_program.h"
 #include "backend/cpu/kernel_list.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -120,7 +121,7 @@ class LoopKernel final : public Kernel {
 };
 
 template <typename K>
-KernelEntry entry_of(std::string_view op, std::string_view name) {
+KernelEntry entry_of(Op op, std::string_view name) {
   return {op, name, [](const NodeView&) { return std::string(); },
           [](const NodeView& node) { return std::make_unique<K>(node); }, kKnowsStorage};
 }
@@ -128,7 +129,7 @@ KernelEntry entry_of(std::string_view op, std::string_view name) {
 }  // namespace
 
 std::vector<KernelEntry> control_kernels() {
-  return {entry_of<IfKernel>("if", "branch"), entry_of<LoopKernel>("loop", "iterations")};
+  return {entry_of<IfKernel>(Op::if_, "branch"), entry_of<LoopKernel>(Op::loop, "iterations")};
 }
 
 }  // namespace brrr::cpu

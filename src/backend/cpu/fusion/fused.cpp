@@ -6,6 +6,7 @@
 #include "backend/cpu/products/fused_product.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -92,8 +93,8 @@ std::vector<KernelEntry> fused_kernels() {
   const auto prepare = [](const NodeView& node) -> std::unique_ptr<Kernel> {
     return std::make_unique<TileKernel>(node);
   };
-  return {{"fused", "tiles", accepts, prepare},
-          {"fused", "gemm_and_tiles", fused_product_refusal, fused_product, kKnowsStorage}};
+  return {{Op::fused, "tiles", accepts, prepare},
+          {Op::fused, "gemm_and_tiles", fused_product_refusal, fused_product, kKnowsStorage}};
 }
 
 }  // namespace brrr::cpu

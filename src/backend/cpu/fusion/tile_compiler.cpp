@@ -15,7 +15,7 @@ constexpr int64_t kRowTile = 4096;    // elements that the rows of a tile have a
 constexpr int64_t kRowsTogether = 8;  // that sums over rows fold at a time
 
 bool is_row_op(const Node& node) {
-  return node.op->op_class == OpClass::normalisation || node.op->name == "sum";
+  return node.op->op_class == OpClass::normalisation || is(node, Op::sum);
 }
 
 bool is_product(const Node& node) { return node.op->op_class == OpClass::contraction; }
@@ -87,18 +87,18 @@ bool TileCompiler::survey() {
       if (is_pointwise(*node.op)) p_.elements_ = node.results[0].shape.elements();
       continue;
     }
-    phase_[id] = node.op->name == "sum" ? phase : phase++;  // sums wait for the end of the step
+    phase_[id] = is(node, Op::sum) ? phase : phase++;  // sums wait for the end of the step
     const Shape& x = body_.type(node.operands[0]).shape;
     if (x.rank() < 1) return refuse("a row function of a scalar");
     if (rows != nullptr && (rows->size(-1) != x.size(-1) || rows->elements() != x.elements()))
       return refuse(fmt::format("rows of {} and of {}", rows->str(), x.str()));
     rows = &x;
     p_.elements_ = x.elements();
-    has_sums |= node.op->name.ends_with("norm_grad") || node.op->name == "sum";
+    has_sums |= is(node, Op::layer_norm_grad, Op::rms_norm_grad, Op::sum);
   }
   for (NodeId id = 0; id < n; ++id) {
     const Node& node = body_.node(id);
-    if (node.op->name == "reshape") continue;
+    if (is(node, Op::reshape)) continue;
     for (size_t k = 0; k < node.operands.size(); ++k) {
       const ValueId v = root_of(id, k);
       if (is_row_op(node) || phase_[v.node] != phase_[id])
@@ -145,7 +145,7 @@ void TileCompiler::run() {
 
 bool TileCompiler::compile(NodeId id) {
   const Node& node = body_.node(id);
-  const std::string& name = node.op->name;
+  const Op op = node.op->id;
   if (body_.is_input(id)) {
     const Type& t = node.results[0];
     Place& at = place({id, 0});
@@ -161,7 +161,7 @@ bool TileCompiler::compile(NodeId id) {
     }
     return true;
   }
-  if (name == "full") {
+  if (op == Op::full) {
     const Type& t = node.results[0];
     if (!load_code(t.dtype)) return refuse(fmt::format("constants of {}", name_of(t.dtype)));
     std::byte stored[8];  // rounded to the dtype
@@ -171,7 +171,7 @@ bool TileCompiler::compile(NodeId id) {
     at.index = scalar_bits(tile_lane(t.dtype, stored));
     return true;
   }
-  if (name == "random_bits") {
+  if (op == Op::random_bits) {
     Place& at = place({id, 0});
     if (node.results[0].shape.elements() != p_.elements_)
       return refuse("random bits that broadcast");
@@ -180,19 +180,19 @@ bool TileCompiler::compile(NodeId id) {
     at.drawn = true;
     return true;
   }
-  if (name == "reshape" || name == "broadcast_to") return alias(id);
-  if (name == "sum") return sum_step(id);
+  if (op == Op::reshape || op == Op::broadcast_to) return alias(id);
+  if (op == Op::sum) return sum_step(id);
   if (is_product(node)) return product(id);
   if (is_row_op(node)) return row_step(id);
   if (is_pointwise(*node.op)) return pointwise(id);
-  return refuse(fmt::format("{} cannot be part of a tile", name));
+  return refuse(fmt::format("{} cannot be part of a tile", node.op->name));
 }
 
 /// What operand k of a node is, through reshapes of what is computed here.
 ValueId TileCompiler::root_of(NodeId id, size_t k) const {
   const ValueId v = body_.node(id).operands[k];
   ValueId root = v;
-  while (body_.node(root.node).op->name == "reshape") root = body_.node(root.node).operands[0];
+  while (is(body_.node(root.node), Op::reshape)) root = body_.node(root.node).operands[0];
   return is_computed(body_.node(root.node)) ? root : v;
 }
 
@@ -201,10 +201,10 @@ bool TileCompiler::alias(NodeId id) {
   const Node& node = body_.node(id);
   const Shape &from = body_.type(node.operands[0]).shape, &to = node.results[0].shape;
   Place at = place(node.operands[0]);
-  if (node.op->name == "reshape" && is_computed(body_.node(root_of(id, 0).node)))
+  if (is(node, Op::reshape) && is_computed(body_.node(root_of(id, 0).node)))
     return true;  // its readers look through it
   if (at.kind == Place::operand) {
-    if (node.op->name == "reshape") {
+    if (is(node, Op::reshape)) {
       if (at.view.elements() != from.elements()) return refuse("a reshape of a broadcast");
       at.view = to;
     }

@@ -56,6 +56,7 @@ class TileCompiler {
   bool sum_step(NodeId id);
   bool product(NodeId id);
   void end_step();
+  bool call(const Node& node, DType dtype, Source source, uint16_t accumulator);
   bool unary(NodeId id);
   bool binary(NodeId id);
   bool select(NodeId id);

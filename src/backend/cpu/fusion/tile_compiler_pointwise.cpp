@@ -1,154 +1,141 @@
 // The element-wise ops of a body as instructions.
 
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/fusion/tile_compiler.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
 
-struct UnaryName {
-  const char* name;
-  TileUnary op;
+struct UnaryCode {
+  Op op;
+  TileUnary code;
 };
-constexpr UnaryName kUnaryNames[] = {{"neg", TileUnary::kNeg},
-                                     {"exp", TileUnary::kExp},
-                                     {"log", TileUnary::kLog},
-                                     {"sqrt", TileUnary::kSqrt},
-                                     {"rsqrt", TileUnary::kRsqrt},
-                                     {"reciprocal", TileUnary::kReciprocal},
-                                     {"square", TileUnary::kSquare},
-                                     {"abs", TileUnary::kAbs},
-                                     {"tanh", TileUnary::kTanh},
-                                     {"erf", TileUnary::kErf},
-                                     {"sigmoid", TileUnary::kSigmoid},
-                                     {"relu", TileUnary::kRelu},
-                                     {"silu", TileUnary::kSilu},
-                                     {"sin", TileUnary::kSin},
-                                     {"cos", TileUnary::kCos},
-                                     {"logical_not", TileUnary::kNot},
-                                     {"gelu.tanh", TileUnary::kGeluTanh},
-                                     {"gelu.none", TileUnary::kGeluErf}};
+constexpr UnaryCode kUnaryCodes[] = {
+    {Op::neg, TileUnary::kNeg},       {Op::sqrt, TileUnary::kSqrt},
+    {Op::rsqrt, TileUnary::kRsqrt},   {Op::reciprocal, TileUnary::kReciprocal},
+    {Op::square, TileUnary::kSquare}, {Op::abs, TileUnary::kAbs},
+    {Op::relu, TileUnary::kRelu},     {Op::logical_not, TileUnary::kNot}};
 
-struct BinaryName {
-  const char* name;
+struct BinaryCode {
+  Op op;
   DType dtype;  // f32 stands for the 16-bit floats too
-  TileBinary op, reversed;
+  TileBinary code, reversed;
 };
-constexpr BinaryName kBinaryNames[] = {
-    {"add", DType::f32, TileBinary::kAdd, TileBinary::kAdd},
-    {"sub", DType::f32, TileBinary::kSub, TileBinary::kRSub},
-    {"mul", DType::f32, TileBinary::kMul, TileBinary::kMul},
-    {"div", DType::f32, TileBinary::kDiv, TileBinary::kRDiv},
-    {"maximum", DType::f32, TileBinary::kMaximum, TileBinary::kRMaximum},
-    {"minimum", DType::f32, TileBinary::kMinimum, TileBinary::kRMinimum},
-    {"pow", DType::f32, TileBinary::kPow, TileBinary::kRPow},
-    {"equal", DType::f32, TileBinary::kEqual, TileBinary::kEqual},
-    {"not_equal", DType::f32, TileBinary::kNotEqual, TileBinary::kNotEqual},
-    {"less", DType::f32, TileBinary::kLess, TileBinary::kGreater},
-    {"less_equal", DType::f32, TileBinary::kLessEqual, TileBinary::kGreaterEqual},
-    {"greater", DType::f32, TileBinary::kGreater, TileBinary::kLess},
-    {"greater_equal", DType::f32, TileBinary::kGreaterEqual, TileBinary::kLessEqual},
-    {"silu_grad", DType::f32, TileBinary::kSiluGrad, TileBinary::kRSiluGrad},
-    {"gelu_grad.tanh", DType::f32, TileBinary::kGeluTanhGrad, TileBinary::kRGeluTanhGrad},
-    {"gelu_grad.none", DType::f32, TileBinary::kGeluErfGrad, TileBinary::kRGeluErfGrad},
-    {"add", DType::i32, TileBinary::kAddInt, TileBinary::kAddInt},
-    {"sub", DType::i32, TileBinary::kSubInt, TileBinary::kRSubInt},
-    {"mul", DType::i32, TileBinary::kMulInt, TileBinary::kMulInt},
-    {"maximum", DType::i32, TileBinary::kMaximumInt, TileBinary::kMaximumInt},
-    {"minimum", DType::i32, TileBinary::kMinimumInt, TileBinary::kMinimumInt},
-    {"equal", DType::i32, TileBinary::kEqualInt, TileBinary::kEqualInt},
-    {"not_equal", DType::i32, TileBinary::kNotEqualInt, TileBinary::kNotEqualInt},
-    {"less", DType::i32, TileBinary::kLessInt, TileBinary::kGreaterInt},
-    {"less_equal", DType::i32, TileBinary::kLessEqualInt, TileBinary::kGreaterEqualInt},
-    {"greater", DType::i32, TileBinary::kGreaterInt, TileBinary::kLessInt},
-    {"greater_equal", DType::i32, TileBinary::kGreaterEqualInt, TileBinary::kLessEqualInt},
-    {"logical_and", DType::boolean, TileBinary::kAnd, TileBinary::kAnd},
-    {"logical_or", DType::boolean, TileBinary::kOr, TileBinary::kOr}};
-
-std::string key_of(const Node& node) {
-  if (node.op->name == "gelu" || node.op->name == "gelu_grad")
-    return node.op->name + "." + node.attrs.get<std::string>("approximate");
-  return node.op->name;
-}
+constexpr BinaryCode kBinaryCodes[] = {
+    {Op::add, DType::f32, TileBinary::kAdd, TileBinary::kAdd},
+    {Op::sub, DType::f32, TileBinary::kSub, TileBinary::kRSub},
+    {Op::mul, DType::f32, TileBinary::kMul, TileBinary::kMul},
+    {Op::div, DType::f32, TileBinary::kDiv, TileBinary::kRDiv},
+    {Op::maximum, DType::f32, TileBinary::kMaximum, TileBinary::kRMaximum},
+    {Op::minimum, DType::f32, TileBinary::kMinimum, TileBinary::kRMinimum},
+    {Op::equal, DType::f32, TileBinary::kEqual, TileBinary::kEqual},
+    {Op::not_equal, DType::f32, TileBinary::kNotEqual, TileBinary::kNotEqual},
+    {Op::less, DType::f32, TileBinary::kLess, TileBinary::kGreater},
+    {Op::less_equal, DType::f32, TileBinary::kLessEqual, TileBinary::kGreaterEqual},
+    {Op::greater, DType::f32, TileBinary::kGreater, TileBinary::kLess},
+    {Op::greater_equal, DType::f32, TileBinary::kGreaterEqual, TileBinary::kLessEqual},
+    {Op::add, DType::i32, TileBinary::kAddInt, TileBinary::kAddInt},
+    {Op::sub, DType::i32, TileBinary::kSubInt, TileBinary::kRSubInt},
+    {Op::mul, DType::i32, TileBinary::kMulInt, TileBinary::kMulInt},
+    {Op::maximum, DType::i32, TileBinary::kMaximumInt, TileBinary::kMaximumInt},
+    {Op::minimum, DType::i32, TileBinary::kMinimumInt, TileBinary::kMinimumInt},
+    {Op::equal, DType::i32, TileBinary::kEqualInt, TileBinary::kEqualInt},
+    {Op::not_equal, DType::i32, TileBinary::kNotEqualInt, TileBinary::kNotEqualInt},
+    {Op::less, DType::i32, TileBinary::kLessInt, TileBinary::kGreaterInt},
+    {Op::less_equal, DType::i32, TileBinary::kLessEqualInt, TileBinary::kGreaterEqualInt},
+    {Op::greater, DType::i32, TileBinary::kGreaterInt, TileBinary::kLessInt},
+    {Op::greater_equal, DType::i32, TileBinary::kGreaterEqualInt, TileBinary::kLessEqualInt},
+    {Op::logical_and, DType::boolean, TileBinary::kAnd, TileBinary::kAnd},
+    {Op::logical_or, DType::boolean, TileBinary::kOr, TileBinary::kOr}};
 
 }  // namespace
 
 bool TileCompiler::pointwise(NodeId id) {
   const Node& node = body_.node(id);
-  const std::string& name = node.op->name;
   if (node.results[0].shape.elements() != p_.elements_)
-    return refuse(fmt::format("{} of {} elements beside {}", name, node.results[0].shape.elements(),
-                              p_.elements_));
+    return refuse(fmt::format("{} of {} elements beside {}", node.op->name,
+                              node.results[0].shape.elements(), p_.elements_));
   if (!store_code(node.results[0].dtype))
-    return refuse(fmt::format("{} of {}", name, name_of(node.results[0].dtype)));
+    return refuse(fmt::format("{} of {}", node.op->name, name_of(node.results[0].dtype)));
   for (const ValueId& v : node.operands)
     if (!load_code(body_.type(v).dtype))
-      return refuse(fmt::format("{} of {}", name, name_of(body_.type(v).dtype)));
-  if (name == "where") return select(id);
-  if (name == "cast") return cast(id);
-  if (name == "dropout") return dropout(id);
+      return refuse(fmt::format("{} of {}", node.op->name, name_of(body_.type(v).dtype)));
+  if (is(node, Op::where)) return select(id);
+  if (is(node, Op::cast)) return cast(id);
+  if (is(node, Op::dropout)) return dropout(id);
   return node.operands.size() == 1 ? unary(id) : binary(id);
+}
+
+/// Emits a call of the row function; false where there is none for these dtypes.
+bool TileCompiler::call(const Node& node, DType dtype, Source source, uint16_t accumulator) {
+  const DType lanes = is_lane_float(dtype) ? DType::f32 : dtype;
+  // Rows of booleans have a byte of each element, tiles a lane.
+  const bool is_bool = dtype == DType::boolean || node.results[0].dtype == DType::boolean;
+  const RowFunction function = is_bool ? nullptr : row_function(node, lanes);
+  if (function == nullptr)
+    return refuse(fmt::format("no row function for {} of {}", node.op->name, name_of(dtype)));
+  emit(TileCode::kCall, source.index, accumulator);
+  code_.back().source = source.source;
+  code_.back().call = function;
+  return true;
 }
 
 bool TileCompiler::unary(NodeId id) {
   const Node& node = body_.node(id);
-  const std::string key = key_of(node);
-  for (const UnaryName& row : kUnaryNames) {
-    if (row.name != key) continue;
-    const DType t = node.results[0].dtype;
-    if ((t == DType::boolean) != (row.op == TileUnary::kNot) ||
-        (t != DType::boolean && !is_lane_float(t)))
-      return refuse(fmt::format("{} of {}", key, name_of(t)));
-    load(root_of(id, 0));
-    used(root_of(id, 0));
-    save_accumulator();
-    emit(tile_code(row.op));
-    return define(id, false);
-  }
-  return refuse(fmt::format("no tile function for {}", key));
+  const auto* row = std::ranges::find(kUnaryCodes, node.op->id, &UnaryCode::op);
+  load(root_of(id, 0));
+  used(root_of(id, 0));
+  save_accumulator();
+  if (row != std::end(kUnaryCodes))
+    emit(tile_code(row->code));
+  else if (!call(node, node.results[0].dtype, {TileSource::kNone}, 0))
+    return false;
+  return define(id, false);
 }
 
 bool TileCompiler::binary(NodeId id) {
   const Node& node = body_.node(id);
-  const std::string key = key_of(node);
   const ValueId a = root_of(id, 0), b = root_of(id, 1);
   const DType t = body_.type(a).dtype;
   const DType lanes = is_lane_float(t) ? DType::f32 : t;
   const Shape& out = node.results[0].shape;
-  for (const BinaryName& row : kBinaryNames) {
-    if (row.name != key || row.dtype != lanes) continue;
-    used(a);
-    used(b);
-    // Whichever is in the accumulator stays there.
-    const bool reversed = accumulator_ == b && !(a == b);
-    const ValueId first = reversed ? b : a, second = reversed ? a : b;
-    Source source;
-    if (accumulator_ == first) {
-      save_accumulator();
-      // Its conversion would take the accumulator: then `first` is loaded again.
-      const bool lives = place(first).kind != Place::nowhere;
-      const Place& other = place(second);
-      const bool converts =
-          first == second ||
-          (other.kind != Place::scalar &&
-           (other.drawn || other.stored == DType::f16 || other.stored == DType::boolean));
-      if (converts && !lives) keep(first);
-    }
-    if (!source_of(second, out, source, lanes == DType::f32)) return false;
-    const Place& at = place(first);
-    if (!(accumulator_ == first)) {
-      save_accumulator();
-      if (at.kind == Place::scalar) {
-        emit(TileCode::kLoadScalar, at.index);
-      } else {
-        emit(at.drawn ? TileCode::kLoadU16 : *load_code(at.stored), *memory_of(at, out));
-      }
-    }
-    emit(tile_code(reversed ? row.reversed : row.op, source.source), source.index);
-    return define(id, node.results[0].dtype == DType::boolean);
+  const auto* row = std::ranges::find_if(
+      kBinaryCodes, [&](const BinaryCode& c) { return is(node, c.op) && c.dtype == lanes; });
+  used(a);
+  used(b);
+  // Whichever is in the accumulator stays there.
+  const bool reversed = accumulator_ == b && !(a == b);
+  const ValueId first = reversed ? b : a, second = reversed ? a : b;
+  Source source;
+  if (accumulator_ == first) {
+    save_accumulator();
+    // Its conversion would take the accumulator: then `first` is loaded again.
+    const bool lives = place(first).kind != Place::nowhere;
+    const Place& other = place(second);
+    const bool converts =
+        first == second ||
+        (other.kind != Place::scalar &&
+         (other.drawn || other.stored == DType::f16 || other.stored == DType::boolean));
+    if (converts && !lives) keep(first);
   }
-  return refuse(fmt::format("no tile function for {} of {}", key, name_of(t)));
+  if (!source_of(second, out, source, lanes == DType::f32)) return false;
+  const Place& at = place(first);
+  if (!(accumulator_ == first)) {
+    save_accumulator();
+    if (at.kind == Place::scalar) {
+      emit(TileCode::kLoadScalar, at.index);
+    } else {
+      emit(at.drawn ? TileCode::kLoadU16 : *load_code(at.stored), *memory_of(at, out));
+    }
+  }
+  if (row != std::end(kBinaryCodes))
+    emit(tile_code(reversed ? row->reversed : row->code, source.source), source.index);
+  else if (!call(node, t, source, reversed ? 1 : 0))
+    return false;
+  return define(id, node.results[0].dtype == DType::boolean);
 }
 
 bool TileCompiler::select(NodeId id) {

@@ -32,32 +32,32 @@ std::optional<uint16_t> TileCompiler::tile_memory(ValueId v, const Shape& out) {
 
 bool TileCompiler::row_step(NodeId id) {
   const Node& node = body_.node(id);
-  const std::string& name = node.op->name;
   TileRowStep row;
   size_t rows_in = 1;  // operands that are whole rows
-  if (name == "softmax") {
+  if (is(node, Op::softmax)) {
     row.kind = TileRowStep::softmax;
-  } else if (name == "softmax_grad") {
+  } else if (is(node, Op::softmax_grad)) {
     row.kind = TileRowStep::softmax_grad;
     rows_in = 2;
-  } else if (name == "layer_norm" || name == "rms_norm") {
+  } else if (is(node, Op::layer_norm, Op::rms_norm)) {
     row.kind = TileRowStep::norm;
     row.eps = static_cast<float>(node.attrs.get<double>("eps"));
-  } else if (name == "layer_norm_grad" || name == "rms_norm_grad") {
+  } else if (is(node, Op::layer_norm_grad, Op::rms_norm_grad)) {
     row.kind = TileRowStep::norm_grad;
     rows_in = 2;
   } else {
-    return refuse(fmt::format("no row function for {}", name));
+    return refuse(fmt::format("no row function for {}", node.op->name));
   }
   for (const ValueId& v : node.operands)
-    if (body_.type(v).dtype != DType::f32) return refuse(fmt::format("{} of 16 bits", name));
-  row.centred = is_centred(*node.op);
+    if (body_.type(v).dtype != DType::f32)
+      return refuse(fmt::format("{} of 16 bits", node.op->name));
+  row.centred = is_centred(node);
   end_step();
   const Shape& x = body_.type(node.operands[0]).shape;
   for (size_t k = 0; k < node.operands.size(); ++k) {
     if (k < rows_in) {
       const auto entry = tile_memory(root_of(id, k), x);
-      if (!entry) return refuse(fmt::format("{} of a constant or a broadcast", name));
+      if (!entry) return refuse(fmt::format("{} of a constant or a broadcast", node.op->name));
       row.in.push_back(*entry);
       continue;
     }
@@ -68,7 +68,7 @@ bool TileCompiler::row_step(NodeId id) {
     else if (at.kind == Place::scalar && p_.scalars_[at.index].operand >= 0)
       operand = p_.scalars_[at.index].operand;  // [1]
     else
-      return refuse(fmt::format("a parameter of {} that is computed", name));
+      return refuse(fmt::format("a parameter of {} that is computed", node.op->name));
     if (row.kind == TileRowStep::norm)
       (k == 1 ? row.weight : row.bias) = operand;
     else
@@ -90,7 +90,8 @@ bool TileCompiler::row_step(NodeId id) {
   }
   for (NodeId user = id + 1; user < body_.size(); ++user)
     for (const ValueId& v : body_.node(user).operands)
-      if (v.node == id && v.port > 0) return refuse(fmt::format("a statistic of {} is read", name));
+      if (v.node == id && v.port > 0)
+        return refuse(fmt::format("a statistic of {} is read", node.op->name));
   p_.steps_.push_back({{}, std::move(row)});
   return true;
 }

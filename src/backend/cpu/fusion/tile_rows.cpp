@@ -1,6 +1,5 @@
 #include "backend/cpu/fusion/tile_code.h"
 
-#include <cmath>
 #include <cstddef>
 
 #include "backend/cpu/simd/simd_types.h"
@@ -12,7 +11,6 @@
 #include <hwy/highway.h>
 
 #include "backend/cpu/simd/functions-inl.h"
-#include "backend/cpu/simd/trig-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace brrr::cpu::HWY_NAMESPACE {
@@ -92,22 +90,12 @@ HWY_INLINE hn::Vec<DI> load_u16(const std::byte* p) {
     HWY_INLINE VF operator()(VF x) const { return f; } \
   };
 BRRR_UNARY_FUNCTION(DoNeg, f_neg(x))
-BRRR_UNARY_FUNCTION(DoExp, f_exp(x))
-BRRR_UNARY_FUNCTION(DoLog, f_log(x))
 BRRR_UNARY_FUNCTION(DoSqrt, f_sqrt(x))
 BRRR_UNARY_FUNCTION(DoRsqrt, f_rsqrt(x))
 BRRR_UNARY_FUNCTION(DoReciprocal, f_reciprocal(x))
 BRRR_UNARY_FUNCTION(DoSquare, f_square(x))
 BRRR_UNARY_FUNCTION(DoAbs, f_abs(x))
-BRRR_UNARY_FUNCTION(DoTanh, f_tanh(x))
-BRRR_UNARY_FUNCTION(DoErf, f_erf(x))
-BRRR_UNARY_FUNCTION(DoSigmoid, f_sigmoid(x))
 BRRR_UNARY_FUNCTION(DoRelu, f_relu(x))
-BRRR_UNARY_FUNCTION(DoSilu, f_silu(x))
-BRRR_UNARY_FUNCTION(DoGeluTanh, f_gelu_tanh(x))
-BRRR_UNARY_FUNCTION(DoGeluErf, f_gelu_erf(x))
-BRRR_UNARY_FUNCTION(DoSin, f_sin(x))
-BRRR_UNARY_FUNCTION(DoCos, f_cos(x))
 BRRR_UNARY_FUNCTION(DoNot, as_float(hn::Not(as_int(x))))
 BRRR_UNARY_FUNCTION(DoRoundBf16, round_to_bf16(x))
 BRRR_UNARY_FUNCTION(DoIntToFloat, hn::ConvertTo(DF(), as_int(x)))
@@ -125,27 +113,7 @@ struct DoRoundF16 {
 template <typename F>
 constexpr bool kIsLong = kOthersAreLong;
 template <>
-constexpr bool kIsLong<DoExp> = true;
-template <>
-constexpr bool kIsLong<DoLog> = true;
-template <>
-constexpr bool kIsLong<DoTanh> = true;
-template <>
-constexpr bool kIsLong<DoErf> = true;
-template <>
-constexpr bool kIsLong<DoSigmoid> = true;
-template <>
-constexpr bool kIsLong<DoSilu> = true;
-template <>
-constexpr bool kIsLong<DoGeluTanh> = true;
-template <>
-constexpr bool kIsLong<DoGeluErf> = true;
-template <>
 constexpr bool kIsLong<DoRoundF16> = true;
-template <>
-constexpr bool kIsLong<DoSin> = true;
-template <>
-constexpr bool kIsLong<DoCos> = true;
 
 template <typename F>
 BRRR_TILE_INLINE Block unary(const Block& b) {
@@ -177,15 +145,6 @@ template <typename F>
 struct Reversed {
   HWY_INLINE VF operator()(VF a, VF b) const { return F()(b, a); }
 };
-struct PowLanes {
-  HWY_INLINE VF operator()(VF a, VF b) const {
-    float x[kLanes], y[kLanes];
-    store(a, x);
-    store(b, y);
-    for (int64_t i = 0; i < kLanes; ++i) x[i] = std::pow(x[i], y[i]);
-    return load(x);
-  }
-};
 struct AndLanes {
   HWY_INLINE VF operator()(VF a, VF b) const { return hn::And(a, b); }
 };
@@ -202,20 +161,12 @@ using DoMaximum = Arithmetic<Maximum>;
 using DoRMaximum = Reversed<DoMaximum>;
 using DoMinimum = Arithmetic<Minimum>;
 using DoRMinimum = Reversed<DoMinimum>;
-using DoPow = PowLanes;
-using DoRPow = Reversed<DoPow>;
 using DoEqual = Compare<Equal>;
 using DoNotEqual = Compare<NotEqual>;
 using DoLess = Compare<Less>;
 using DoLessEqual = Compare<LessEqual>;
 using DoGreater = Compare<Greater>;
 using DoGreaterEqual = Compare<GreaterEqual>;
-using DoSiluGrad = SiluGrad;
-using DoRSiluGrad = Reversed<SiluGrad>;
-using DoGeluTanhGrad = GeluTanhGrad;
-using DoRGeluTanhGrad = Reversed<GeluTanhGrad>;
-using DoGeluErfGrad = GeluErfGrad;
-using DoRGeluErfGrad = Reversed<GeluErfGrad>;
 using DoAddInt = OnInts<Add>;
 using DoSubInt = OnInts<Sub>;
 using DoRSubInt = Reversed<DoSubInt>;
@@ -231,25 +182,6 @@ using DoGreaterEqualInt = CompareInts<GreaterEqualInt>;
 using DoAnd = AndLanes;
 using DoOr = OrLanes;
 
-template <typename F>
-constexpr bool kIsLongBinary = kOthersAreLong;
-template <>
-constexpr bool kIsLongBinary<DoPow> = true;
-template <>
-constexpr bool kIsLongBinary<DoRPow> = true;
-template <>
-constexpr bool kIsLongBinary<SiluGrad> = true;
-template <>
-constexpr bool kIsLongBinary<DoRSiluGrad> = true;
-template <>
-constexpr bool kIsLongBinary<GeluTanhGrad> = true;
-template <>
-constexpr bool kIsLongBinary<DoRGeluTanhGrad> = true;
-template <>
-constexpr bool kIsLongBinary<GeluErfGrad> = true;
-template <>
-constexpr bool kIsLongBinary<DoRGeluErfGrad> = true;
-
 template <typename F, typename Get>
 struct Bound {
   const Get& get;
@@ -258,7 +190,7 @@ struct Bound {
 template <typename F, typename Get>
 BRRR_TILE_INLINE Block binary(const Block& b, const Get& get) {
   const Bound<F, Get> body{get};
-  if constexpr (kIsLongBinary<F>)
+  if constexpr (kOthersAreLong)
     return map_in_loop(b, body);
   else
     return map(b, body);
@@ -367,6 +299,28 @@ HWY_INLINE void run_block(const TileRun& program, int64_t i) {
         const float *a = as_f32(at->from), *b = as_f32(at->other);
         select([&](int64_t lane) BRRR_INLINE_BODY { return load(a + lane); },
                [&](int64_t lane) BRRR_INLINE_BODY { return load(b + lane); });
+        break;
+      }
+      case static_cast<uint16_t>(TileCode::kCall): {
+        alignas(64) float lanes[kBlock], loaded[kBlock];
+        each(acc, [&](VF v, int64_t lane) BRRR_INLINE_BODY { store(v, lanes + lane); });
+        Row row;
+        row.n = kBlock;
+        row.in[at->other] = row.out = lanes;
+        const size_t second = 1 - at->other;
+        if (at->source == TileSource::kScalar) {
+          row.in[second] = program.scalars + at->from;
+          row.repeated = 1u << second;
+        } else if (at->source == TileSource::k32) {
+          row.in[second] = as_f32(at->from);
+        } else if (at->source == TileSource::kBf16) {
+          const auto* p = reinterpret_cast<const Bf16*>(address(at->from));
+          for (int64_t lane = 0; lane < kBlock; lane += kLanes)
+            store(load(p + lane), loaded + lane);
+          row.in[second] = loaded;
+        }
+        at->call(row);
+        acc = make([&](int64_t lane) BRRR_INLINE_BODY { return load(lanes + lane); });
         break;
       }
 #define BRRR_UNARY_CASE(Name)         \

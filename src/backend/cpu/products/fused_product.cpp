@@ -9,6 +9,7 @@
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "ops/fused.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -160,7 +161,7 @@ std::string fused_product_refusal(const NodeView& node) {
 }
 
 bool gains_by_epilogue(const NodeView& product, const NodeView&) {
-  if (product.node().op->name != "fused") return multiplies_tiles(product);
+  if (!is(product.node(), Op::fused)) return multiplies_tiles(product);
   const Graph& body = fused_body(product.node());
   return multiplies_tiles(NodeView(body, product_of(body)));
 }

@@ -17,6 +17,7 @@
 #include "backend/cpu/simd/row_support.h"
 #include "base/panels.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -30,9 +31,8 @@ constexpr int64_t kChunkBytes = int64_t{64} << 20, kPackedChunkBytes = int64_t{2
 enum class Head { forward, gradient, step };
 
 Head head_of(const NodeView& node) {
-  const std::string& op = node.node().op->name;
-  if (op == "linear_cross_entropy") return Head::forward;
-  return op == "linear_cross_entropy_grad" ? Head::gradient : Head::step;
+  if (is(node.node(), Op::linear_cross_entropy)) return Head::forward;
+  return is(node.node(), Op::linear_cross_entropy_grad) ? Head::gradient : Head::step;
 }
 
 struct HeadLoss {
@@ -296,8 +296,8 @@ std::unique_ptr<Kernel> loss_head(const NodeView& node, int64_t chunk) {
 
 std::vector<KernelEntry> loss_head_kernels() {
   std::vector<KernelEntry> list;
-  for (const char* op :
-       {"linear_cross_entropy", "linear_cross_entropy_grad", "linear_cross_entropy_step"})
+  for (const Op op :
+       {Op::linear_cross_entropy, Op::linear_cross_entropy_grad, Op::linear_cross_entropy_step})
     list.push_back({op, "chunked", head_refusal,
                     [](const NodeView& node) {
                       const HeadLoss p(node, 1);

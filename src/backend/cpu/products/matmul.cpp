@@ -3,6 +3,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/products/onednn_matmul.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -50,7 +51,7 @@ std::vector<KernelEntry> matmul_kernels() {
     };
   };
   std::vector<KernelEntry> list;
-  for (const char* op : {"matmul", "linear"}) {
+  for (const Op op : {Op::matmul, Op::linear}) {
     // gemm_node_path() knows this order, too.
     list.push_back(
         {op, "gemm_amx", accepts_path(GemmPath::kAmx), prepare(GemmPath::kAmx), kKnowsStorage});

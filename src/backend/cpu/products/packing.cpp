@@ -9,6 +9,7 @@
 #include "backend/cpu/updates/update_kernel.h"
 #include "base/integers.h"
 #include "base/panels.h"
+#include "ops/op.h"
 #include "runtime/backend.h"
 
 namespace brrr::cpu {
@@ -94,12 +95,12 @@ Packing packing_of(const Graph& graph) {
       all.rows = std::max(all.rows, panel_rows_bytes(graph, id));
     if (node.op->op_class != OpClass::contraction || node.operands.empty()) continue;
     const NodeView view(graph, id);
-    if (node.op->name.starts_with("linear_cross_entropy")) {
+    if (node.op->loss.has_value()) {
       all += packing_of_loss_head(view);
-    } else if (node.op->name == "matmul" || node.op->name == "linear") {
+    } else if (is(node, Op::matmul, Op::linear)) {
       const Product p = as_product(view);
       all += packing_of_product(args_of(p, view.in[0].dtype), p.batch);
-    } else if (node.op->name.starts_with("conv")) {
+    } else if (is(node, Op::conv, Op::conv_transpose, Op::conv_weight_grad)) {
       if (auto product = conv_product(view)) {
         product->c = args_of({}, product->dtype).c;
         all += packing_of_product(*product, 1);

@@ -1,4 +1,5 @@
 #include "backend/cpu/products/product.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -10,7 +11,7 @@ int64_t batch_elements(const Shape& s) {
 }
 
 Product sizes_of(const NodeView& view) {
-  const bool is_matmul = view.node().op->name == "matmul";
+  const bool is_matmul = is(view.node(), Op::matmul);
   const Shape &a = view.in[0].shape, &b = view.in[1].shape;
   Product p;
   p.ta = is_matmul && view.attrs().get<bool>("transpose_a");

@@ -9,6 +9,7 @@
 #include "backend/cpu/products/panel_rows.h"
 #include "base/integers.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -110,7 +111,7 @@ std::vector<KernelEntry> store_kernels() {
   const auto accepts = [](const NodeView& node) -> std::string {
     return node.out()[0].storage.layout == Layout::rows ? "no panels" : "";
   };
-  return {{"store", "panels", accepts, panels_kernel, kKnowsStorage, kAllOperands}};
+  return {{Op::store, "panels", accepts, panels_kernel, kKnowsStorage, kAllOperands}};
 }
 
 }  // namespace brrr::cpu

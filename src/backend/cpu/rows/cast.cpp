@@ -128,10 +128,8 @@ void loop(const Row& row) {
 }
 
 RowFunction cast_row(DType from, DType to) {
-  for (const RowEntry& entry : cast_rows())
-    if ((from == DType::f32 && entry.op == "to" && entry.dtype == to) ||
-        (to == DType::f32 && entry.op == "from" && entry.dtype == from))
-      return entry.run;
+  for (const CastEntry& entry : cast_rows())
+    if (entry.from == from && entry.to == to) return entry.run;
   return with_type(from, [&](auto f) {
     return with_type(to, [&](auto t) -> RowFunction { return &loop<decltype(f), decltype(t)>; });
   });
@@ -140,7 +138,7 @@ RowFunction cast_row(DType from, DType to) {
 }  // namespace
 
 std::vector<KernelEntry> cast_kernels() {
-  return {{"cast", "rows", [](const NodeView&) { return std::string(); },
+  return {{Op::cast, "rows", [](const NodeView&) { return std::string(); },
            [](const NodeView& node) {
              const DType from = node.in[0].dtype, to = node.out()[0].dtype;
              return make_kernel(

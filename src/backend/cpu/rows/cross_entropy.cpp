@@ -8,6 +8,7 @@
 #include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/simd/simd_types.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -104,11 +105,11 @@ std::string loss_refusal(const NodeView& node) {
 }  // namespace
 
 std::vector<KernelEntry> cross_entropy_kernels() {
-  return {{"cross_entropy", "rows", loss_refusal,
+  return {{Op::cross_entropy, "rows", loss_refusal,
            [](const NodeView& node) {
              return make_kernel([p = Loss(node)](const KernelArgs& args) { forward(p, args); });
            }},
-          {"cross_entropy_grad", "rows", loss_refusal, [](const NodeView& node) {
+          {Op::cross_entropy_grad, "rows", loss_refusal, [](const NodeView& node) {
              return make_kernel([p = Loss(node)](const KernelArgs& args) { backward(p, args); });
            }}};
 }

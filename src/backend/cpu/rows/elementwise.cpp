@@ -57,34 +57,42 @@ void bits(const Row& row) {
 }
 
 // Rare ops for which the C library and the compiler's loops are fast enough.
-constexpr RowEntry kLibmRows[] = {{"pow", DType::f32, &libm_pow},
-                                  {"tan", DType::f32, &libm_unary<std::tan>},
-                                  {"asin", DType::f32, &libm_unary<std::asin>},
-                                  {"acos", DType::f32, &libm_unary<std::acos>},
-                                  {"atan", DType::f32, &libm_unary<std::atan>},
-                                  {"sinh", DType::f32, &libm_unary<std::sinh>},
-                                  {"cosh", DType::f32, &libm_unary<std::cosh>},
-                                  {"asinh", DType::f32, &libm_unary<std::asinh>},
-                                  {"acosh", DType::f32, &libm_unary<std::acosh>},
-                                  {"atanh", DType::f32, &libm_unary<std::atanh>},
-                                  {"log1p", DType::f32, &libm_unary<std::log1p>},
-                                  {"expm1", DType::f32, &libm_unary<std::expm1>},
-                                  {"fmod", DType::f32, &libm_fmod},
-                                  {"bit_and", DType::i32, &bits<int32_t, Bits::both>},
-                                  {"bit_or", DType::i32, &bits<int32_t, Bits::either>},
-                                  {"bit_xor", DType::i32, &bits<int32_t, Bits::one>},
-                                  {"shift_left", DType::i32, &bits<int32_t, Bits::left>},
-                                  {"shift_right", DType::i32, &bits<int32_t, Bits::right>},
-                                  {"bit_and", DType::u8, &bits<uint8_t, Bits::both>},
-                                  {"bit_or", DType::u8, &bits<uint8_t, Bits::either>},
-                                  {"bit_xor", DType::u8, &bits<uint8_t, Bits::one>},
-                                  {"shift_left", DType::u8, &bits<uint8_t, Bits::left>},
-                                  {"shift_right", DType::u8, &bits<uint8_t, Bits::right>}};
+constexpr RowEntry kLibmRows[] = {{Op::pow, DType::f32, &libm_pow},
+                                  {Op::tan, DType::f32, &libm_unary<std::tan>},
+                                  {Op::asin, DType::f32, &libm_unary<std::asin>},
+                                  {Op::acos, DType::f32, &libm_unary<std::acos>},
+                                  {Op::atan, DType::f32, &libm_unary<std::atan>},
+                                  {Op::sinh, DType::f32, &libm_unary<std::sinh>},
+                                  {Op::cosh, DType::f32, &libm_unary<std::cosh>},
+                                  {Op::asinh, DType::f32, &libm_unary<std::asinh>},
+                                  {Op::acosh, DType::f32, &libm_unary<std::acosh>},
+                                  {Op::atanh, DType::f32, &libm_unary<std::atanh>},
+                                  {Op::log1p, DType::f32, &libm_unary<std::log1p>},
+                                  {Op::expm1, DType::f32, &libm_unary<std::expm1>},
+                                  {Op::fmod, DType::f32, &libm_fmod},
+                                  {Op::bit_and, DType::i32, &bits<int32_t, Bits::both>},
+                                  {Op::bit_or, DType::i32, &bits<int32_t, Bits::either>},
+                                  {Op::bit_xor, DType::i32, &bits<int32_t, Bits::one>},
+                                  {Op::shift_left, DType::i32, &bits<int32_t, Bits::left>},
+                                  {Op::shift_right, DType::i32, &bits<int32_t, Bits::right>},
+                                  {Op::bit_and, DType::u8, &bits<uint8_t, Bits::both>},
+                                  {Op::bit_or, DType::u8, &bits<uint8_t, Bits::either>},
+                                  {Op::bit_xor, DType::u8, &bits<uint8_t, Bits::one>},
+                                  {Op::shift_left, DType::u8, &bits<uint8_t, Bits::left>},
+                                  {Op::shift_right, DType::u8, &bits<uint8_t, Bits::right>}};
 constexpr int64_t kLibmGrain = 1024;
 
-RowFunction find(std::span<const RowEntry> table, std::string_view op, DType dtype) {
+RowFunction find(std::span<const RowEntry> table, const Node& node, DType dtype) {
   for (const RowEntry& entry : table)
-    if (entry.op == op && entry.dtype == dtype) return entry.run;
+    if (is(node, entry.op) && entry.dtype == dtype &&
+        (entry.form.empty() || entry.form == node.attrs.get<std::string>("approximate")))
+      return entry.run;
+  return nullptr;
+}
+
+RowFunction find_cast(DType from, DType to) {
+  for (const CastEntry& entry : cast_rows())
+    if (entry.from == from && entry.to == to) return entry.run;
   return nullptr;
 }
 
@@ -99,28 +107,19 @@ struct RowPlan {
 };
 
 RowPlan plan_of(const NodeView& node) {
-  const std::string& op = node.node().op->name;
   RowPlan plan;
-  if (op == "where") {
-    const DType by_size[] = {DType::u8, DType::bf16, DType::f32, DType::f64};
-    for (DType t : by_size)
-      if (bytes_of(t) == bytes_of(node.in[1].dtype)) plan.run = find(select_rows(), op, t);
+  if (is(node.node(), Op::where)) {
+    plan.run = row_function(node.node(), node.in[1].dtype);
     return plan;
   }
-  std::string key = op;
-  if (op == "gelu" || op == "gelu_grad") key += "." + node.attrs().get<std::string>("approximate");
   const DType dtype = node.in[0].dtype;
   const DType compute = is_half(dtype) ? DType::f32 : dtype;
-  for (auto table : {unary_rows(), binary_rows(), integer_rows()})
-    if (plan.run == nullptr) plan.run = find(table, key, compute);
-  if (plan.run == nullptr) {
-    plan.run = find(kLibmRows, key, compute);
-    plan.grain = kLibmGrain;
-  }
-  plan.refuses_zero = dtype == DType::i64 && (op == "div" || op == "fmod");
+  plan.run = row_function(node.node(), compute);
+  if (find(kLibmRows, node.node(), compute) != nullptr) plan.grain = kLibmGrain;
+  plan.refuses_zero = dtype == DType::i64 && is(node.node(), Op::div, Op::fmod);
   if (is_half(dtype)) {
-    plan.load = find(cast_rows(), "from", dtype);
-    if (node.out()[0].dtype == dtype) plan.store = find(cast_rows(), "to", dtype);
+    plan.load = find_cast(dtype, DType::f32);
+    if (node.out()[0].dtype == dtype) plan.store = find_cast(DType::f32, dtype);
   }
   return plan;
 }
@@ -135,7 +134,7 @@ class ElementwiseKernel final : public Kernel {
     }
     out_bytes_ = static_cast<int64_t>(bytes_of(node.out()[0].dtype));
     if (plan_.refuses_zero) divisors_ = node.in[1].shape.elements();
-    op_ = node.node().op->name;
+    op_ = node.node().op->id;
   }
 
   void run(const KernelArgs& args) override {
@@ -166,8 +165,8 @@ class ElementwiseKernel final : public Kernel {
     space_.each_row(0, space_.elements, [&](int64_t, const RowSpace::Offsets& at, int64_t count) {
       for (int64_t i = 0; i < count; ++i)
         if (b[at[1] + (space_.repeated[1] ? 0 : i)] == 0)
-          user_error("[{}] an integer divided by zero: {} {} 0", op_,
-                     a[at[0] + (space_.repeated[0] ? 0 : i)], op_ == "div" ? "/" : "mod");
+          user_error("[{}] an integer divided by zero: {} {} 0", name_of(op_),
+                     a[at[0] + (space_.repeated[0] ? 0 : i)], op_ == Op::div ? "/" : "mod");
     });
   }
   void run_through_f32(const Row& row) const {
@@ -205,22 +204,32 @@ class ElementwiseKernel final : public Kernel {
   int64_t bytes_[kMaxOperands] = {};
   int64_t out_bytes_ = 0;
   int64_t divisors_ = 0;
-  std::string_view op_;
+  Op op_ = Op::none;
 };
 
 }  // namespace
 
+RowFunction row_function(const Node& node, DType dtype) {
+  if (is(node, Op::where)) {
+    for (const RowEntry& entry : select_rows())
+      if (bytes_of(entry.dtype) == bytes_of(dtype)) return entry.run;
+    return nullptr;
+  }
+  for (auto table :
+       {unary_rows(), binary_rows(), integer_rows(), std::span<const RowEntry>(kLibmRows)})
+    if (const RowFunction run = find(table, node, dtype)) return run;
+  return nullptr;
+}
+
 std::vector<KernelEntry> elementwise_kernels() {
-  std::vector<std::string_view> ops;
+  std::vector<Op> ops;
   for (auto table : {unary_rows(), binary_rows(), integer_rows(), select_rows(),
                      std::span<const RowEntry>(kLibmRows)}) {
-    for (const RowEntry& entry : table) {
-      const auto op = entry.op.substr(0, entry.op.find('.'));
-      if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
-    }
+    for (const RowEntry& entry : table)
+      if (std::find(ops.begin(), ops.end(), entry.op) == ops.end()) ops.push_back(entry.op);
   }
   std::vector<KernelEntry> list;
-  for (std::string_view op : ops) {
+  for (const Op op : ops) {
     list.push_back({op, "rows",
                     [](const NodeView& node) -> std::string {
                       if (plan_of(node).run != nullptr) return "";

@@ -51,19 +51,19 @@ void remainder_row(const Row& row) {
 }
 
 constexpr RowEntry kIntegerRows[] = {
-    {"add", DType::i64, &wrapping<std::plus<uint64_t>>},
-    {"sub", DType::i64, &wrapping<std::minus<uint64_t>>},
-    {"mul", DType::i64, &wrapping<std::multiplies<uint64_t>>},
-    {"div", DType::i64, &quotient},
-    {"fmod", DType::i64, &remainder_row},
-    {"maximum", DType::i64, &larger},
-    {"minimum", DType::i64, &smaller},
-    {"equal", DType::i64, &comparison<std::equal_to<int64_t>>},
-    {"not_equal", DType::i64, &comparison<std::not_equal_to<int64_t>>},
-    {"less", DType::i64, &comparison<std::less<int64_t>>},
-    {"less_equal", DType::i64, &comparison<std::less_equal<int64_t>>},
-    {"greater", DType::i64, &comparison<std::greater<int64_t>>},
-    {"greater_equal", DType::i64, &comparison<std::greater_equal<int64_t>>},
+    {Op::add, DType::i64, &wrapping<std::plus<uint64_t>>},
+    {Op::sub, DType::i64, &wrapping<std::minus<uint64_t>>},
+    {Op::mul, DType::i64, &wrapping<std::multiplies<uint64_t>>},
+    {Op::div, DType::i64, &quotient},
+    {Op::fmod, DType::i64, &remainder_row},
+    {Op::maximum, DType::i64, &larger},
+    {Op::minimum, DType::i64, &smaller},
+    {Op::equal, DType::i64, &comparison<std::equal_to<int64_t>>},
+    {Op::not_equal, DType::i64, &comparison<std::not_equal_to<int64_t>>},
+    {Op::less, DType::i64, &comparison<std::less<int64_t>>},
+    {Op::less_equal, DType::i64, &comparison<std::less_equal<int64_t>>},
+    {Op::greater, DType::i64, &comparison<std::greater<int64_t>>},
+    {Op::greater_equal, DType::i64, &comparison<std::greater_equal<int64_t>>},
 };
 
 }  // namespace

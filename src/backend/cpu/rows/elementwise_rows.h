@@ -8,6 +8,11 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "ops/op.h"
+
+namespace brrr {
+struct Node;
+}
 
 namespace brrr::cpu {
 
@@ -20,8 +25,14 @@ struct Row {
 using RowFunction = void (*)(const Row&);
 
 struct RowEntry {
-  std::string_view op;  // "gelu.tanh" for gelu with approximate="tanh"
-  DType dtype;          // of the operands (of a and b for where: any dtype of that size)
+  Op op;
+  DType dtype;  // of the operands (of a and b for where: any dtype of that size)
+  RowFunction run;
+  std::string_view form = {};  // gelu: what {approximate} must be
+};
+/// A conversion from or to f32.
+struct CastEntry {
+  DType from, to;
   RowFunction run;
 };
 
@@ -30,7 +41,10 @@ std::span<const RowEntry> binary_rows();
 /// Those of 64-bit integers. Divisors must not be zero.
 std::span<const RowEntry> integer_rows();
 std::span<const RowEntry> select_rows();
-/// Conversions to and from f32: op is "to" or "from", dtype the other type.
-std::span<const RowEntry> cast_rows();
+std::span<const CastEntry> cast_rows();
+
+/// What computes rows of the node where its operands (of where: a and b) have the dtype, alone and
+/// as part of a fused cluster; null: nothing.
+RowFunction row_function(const Node& node, DType dtype);
 
 }  // namespace brrr::cpu

@@ -61,10 +61,10 @@ void select(const Row& row) {
 }
 
 constexpr RowEntry kSelect[] = {
-    {"where", DType::u8, &select<uint8_t>},
-    {"where", DType::bf16, &select<uint16_t>},
-    {"where", DType::f32, &select<uint32_t>},
-    {"where", DType::f64, &select<uint64_t>},
+    {Op::where, DType::u8, &select<uint8_t>},
+    {Op::where, DType::bf16, &select<uint16_t>},
+    {Op::where, DType::f32, &select<uint32_t>},
+    {Op::where, DType::f64, &select<uint64_t>},
 };
 
 template <typename From, typename To>
@@ -92,16 +92,19 @@ void bool_to_float(const Row& row) {
   for (; i < row.n; ++i) y[i] = x[i] ? 1.0f : 0.0f;
 }
 
-constexpr RowEntry kCasts[] = {
-    {"to", DType::bf16, &convert<float, Bf16>}, {"from", DType::bf16, &convert<Bf16, float>},
-    {"to", DType::f16, &convert<float, F16>},   {"from", DType::f16, &convert<F16, float>},
-    {"from", DType::i32, &int_to_float},        {"from", DType::boolean, &bool_to_float},
+constexpr CastEntry kCasts[] = {
+    {DType::f32, DType::bf16, &convert<float, Bf16>},
+    {DType::bf16, DType::f32, &convert<Bf16, float>},
+    {DType::f32, DType::f16, &convert<float, F16>},
+    {DType::f16, DType::f32, &convert<F16, float>},
+    {DType::i32, DType::f32, &int_to_float},
+    {DType::boolean, DType::f32, &bool_to_float},
 };
 
 }  // namespace
 
 std::span<const RowEntry> select_row_table() { return kSelect; }
-std::span<const RowEntry> cast_row_table() { return kCasts; }
+std::span<const CastEntry> cast_row_table() { return kCasts; }
 
 }  // namespace brrr::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -111,6 +114,6 @@ namespace brrr::cpu {
 HWY_EXPORT(select_row_table);
 HWY_EXPORT(cast_row_table);
 std::span<const RowEntry> select_rows() { return HWY_DYNAMIC_DISPATCH(select_row_table)(); }
-std::span<const RowEntry> cast_rows() { return HWY_DYNAMIC_DISPATCH(cast_row_table)(); }
+std::span<const CastEntry> cast_rows() { return HWY_DYNAMIC_DISPATCH(cast_row_table)(); }
 }  // namespace brrr::cpu
 #endif

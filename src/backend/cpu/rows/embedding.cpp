@@ -11,6 +11,7 @@
 #include "backend/cpu/updates/optimizer_rows.h"
 #include "base/panels.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -147,7 +148,7 @@ std::unique_ptr<Kernel> prepare(const NodeView& node) {
 }  // namespace
 
 std::vector<KernelEntry> embedding_kernels() {
-  return {{"embedding", "copies",
+  return {{Op::embedding, "copies",
            [](const NodeView& node) -> std::string {
              const Type& table = node.in[0];
              if (table.storage.is_plain()) return "";
@@ -158,7 +159,7 @@ std::vector<KernelEntry> embedding_kernels() {
                         : "rows that are not whole panels";
            },
            prepare<EmbeddingKernel>, kKnowsStorage, kFirstOperand},
-          {"embedding_grad", "sorted",
+          {Op::embedding_grad, "sorted",
            [](const NodeView& node) -> std::string {
              if (node.in[0].dtype == DType::f32) return "";
              return fmt::format("dtype {}: only f32", name_of(node.in[0].dtype));

@@ -6,6 +6,7 @@
 #include "backend/cpu/rows/copy.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -49,7 +50,7 @@ std::unique_ptr<Kernel> prepare_gather(const NodeView& node) {
 }  // namespace
 
 std::vector<KernelEntry> gather_kernels() {
-  return {{"gather", "runs",
+  return {{Op::gather, "runs",
            [](const NodeView& node) -> std::string {
              const DType dtype = node.in[1].dtype;
              if (dtype == DType::i32 || dtype == DType::i64) return "";

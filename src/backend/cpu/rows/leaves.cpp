@@ -11,7 +11,7 @@ namespace brrr::cpu {
 
 std::vector<KernelEntry> leaf_kernels() {
   auto any = [](const NodeView&) { return std::string(); };
-  KernelEntry full{"full", "fill", any, [](const NodeView& node) {
+  KernelEntry full{Op::full, "fill", any, [](const NodeView& node) {
                      const Type& type = node.out()[0];
                      std::array<std::byte, 8> value{};
                      store_constant(node.node(), 0, value.data());
@@ -24,7 +24,7 @@ std::vector<KernelEntry> leaf_kernels() {
                        });
                      });
                    }};
-  KernelEntry iota{"iota", "fill", any, [](const NodeView& node) {
+  KernelEntry iota{Op::iota, "fill", any, [](const NodeView& node) {
                      const Type& type = node.out()[0];
                      const int64_t axis = node.attrs().get<int64_t>("axis");
                      int64_t inner = 1;
@@ -51,7 +51,7 @@ std::vector<KernelEntry> leaf_kernels() {
                        });
                      });
                    }};
-  KernelEntry literal{"literal", "copy", any, [](const NodeView& node) {
+  KernelEntry literal{Op::literal, "copy", any, [](const NodeView& node) {
                         const Type& type = node.out()[0];
                         std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
                         const size_t each = bytes_of(type.dtype);

@@ -9,6 +9,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -232,11 +233,11 @@ struct Scatter {
 }  // namespace
 
 std::vector<KernelEntry> line_kernels() {
-  return {{"sort", "lines", only_plain_numbers, by_dtype<Sort>},
-          {"argmax", "lines", only_plain_numbers, by_dtype<ArgMax>},
-          {"cumsum", "lines", only_plain_numbers, by_dtype<RunningSum>},
-          {"cumprod", "lines", only_plain_numbers, by_dtype<RunningProduct>},
-          {"scatter", "rows", only_plain_numbers, by_dtype<Scatter>}};
+  return {{Op::sort, "lines", only_plain_numbers, by_dtype<Sort>},
+          {Op::argmax, "lines", only_plain_numbers, by_dtype<ArgMax>},
+          {Op::cumsum, "lines", only_plain_numbers, by_dtype<RunningSum>},
+          {Op::cumprod, "lines", only_plain_numbers, by_dtype<RunningProduct>},
+          {Op::scatter, "rows", only_plain_numbers, by_dtype<Scatter>}};
 }
 
 }  // namespace brrr::cpu

@@ -4,6 +4,7 @@
 #include "backend/cpu/products/transpose_tiles.h"
 #include "backend/cpu/rows/copy.h"
 #include "backend/cpu/rows/row_space.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -212,16 +213,16 @@ std::unique_ptr<Kernel> prepare_bitcast(const NodeView& node) {
 
 std::vector<KernelEntry> movement_kernels() {
   auto any = [](const NodeView&) { return std::string(); };
-  return {{"transpose", "copies", any,
+  return {{Op::transpose, "copies", any,
            [](const NodeView& node) -> std::unique_ptr<Kernel> {
              return std::make_unique<TransposeKernel>(node);
            }},
-          {"slice", "copies", any, prepare_slice, !kKnowsStorage, kAllOperands},
-          {"pad", "copies", any, prepare_pad, !kKnowsStorage, kAllOperands},
-          {"concat", "copies", any, prepare_concat, !kKnowsStorage, kAllOperands},
-          {"broadcast_to", "copies", any, prepare_broadcast},
-          {"update_slice", "copies", any, prepare_update_slice},
-          {"bitcast", "copies", any, prepare_bitcast}};
+          {Op::slice, "copies", any, prepare_slice, !kKnowsStorage, kAllOperands},
+          {Op::pad, "copies", any, prepare_pad, !kKnowsStorage, kAllOperands},
+          {Op::concat, "copies", any, prepare_concat, !kKnowsStorage, kAllOperands},
+          {Op::broadcast_to, "copies", any, prepare_broadcast},
+          {Op::update_slice, "copies", any, prepare_update_slice},
+          {Op::bitcast, "copies", any, prepare_bitcast}};
 }
 
 }  // namespace brrr::cpu

@@ -16,7 +16,7 @@ class NormKernel final : public Kernel {
       : rows_(rows_of(node.in[0].shape)),
         bytes_(static_cast<int64_t>(bytes_of(node.in[0].dtype))),
         eps_(static_cast<float>(node.attrs().get<double>("eps"))),
-        centred_(is_centred(*node.node().op)),
+        centred_(is_centred(node.node())),
         run_(norm_rows(node.in[0].dtype, centred_).forward) {}
 
   void run(const KernelArgs& args) override {
@@ -46,7 +46,7 @@ class NormGradKernel final : public Kernel {
       : rows_(rows_of(node.in[0].shape)),
         chunks_(rows_.count, rows_.width),
         bytes_(static_cast<int64_t>(bytes_of(node.in[0].dtype))),
-        centred_(is_centred(*node.node().op)),
+        centred_(is_centred(node.node())),
         rows_functions_(norm_rows(node.in[0].dtype, centred_)) {
     stride_ = ((centred_ ? 2 : 1) * rows_.width + 15) / 16 * 16;
   }
@@ -94,7 +94,7 @@ std::string norm_refusal(const NodeView& node) {
 }
 
 template <typename K>
-KernelEntry norm_entry(const char* op) {
+KernelEntry norm_entry(Op op) {
   return {op, "rows", norm_refusal, [](const NodeView& node) -> std::unique_ptr<Kernel> {
             return std::make_unique<K>(node);
           }};
@@ -103,8 +103,8 @@ KernelEntry norm_entry(const char* op) {
 }  // namespace
 
 std::vector<KernelEntry> norm_kernels() {
-  return {norm_entry<NormKernel>("layer_norm"), norm_entry<NormGradKernel>("layer_norm_grad"),
-          norm_entry<NormKernel>("rms_norm"), norm_entry<NormGradKernel>("rms_norm_grad")};
+  return {norm_entry<NormKernel>(Op::layer_norm), norm_entry<NormGradKernel>(Op::layer_norm_grad),
+          norm_entry<NormKernel>(Op::rms_norm), norm_entry<NormGradKernel>(Op::rms_norm_grad)};
 }
 
 }  // namespace brrr::cpu

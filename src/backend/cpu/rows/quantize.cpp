@@ -9,6 +9,7 @@
 #include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
 #include "ops/fp8.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -51,7 +52,7 @@ auto quantizer(DType to) {
 
 std::vector<KernelEntry> quantize_kernels() {
   return {
-      {"quantize_scale", "loop", only_f32_or_bf16,
+      {Op::quantize_scale, "loop", only_f32_or_bf16,
        [](const NodeView& node) {
          return make_kernel([low = node.in[0].dtype == DType::bf16, n = node.in[0].shape.elements(),
                              to = node.attrs().get<DType>("dtype")](const KernelArgs& args) {
@@ -61,7 +62,7 @@ std::vector<KernelEntry> quantize_kernels() {
                static_cast<float>(ops::fp8_scale(std::bit_cast<float>(top), to));
          });
        }},
-      {"quantize", "loop", only_f32_or_bf16, [](const NodeView& node) {
+      {Op::quantize, "loop", only_f32_or_bf16, [](const NodeView& node) {
          const DType to = node.out()[0].dtype;
          return make_kernel(
              [run =

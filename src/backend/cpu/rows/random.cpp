@@ -8,6 +8,7 @@
 #include "backend/cpu/rows/random_rows.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -29,7 +30,7 @@ void parallel_steps(int64_t n, Body&& body) {
 }  // namespace
 
 std::vector<KernelEntry> random_kernels() {
-  KernelEntry bits{"random_bits", "philox", [](const NodeView&) { return std::string(); },
+  KernelEntry bits{Op::random_bits, "philox", [](const NodeView&) { return std::string(); },
                    [](const NodeView& node) {
                      const auto stream = static_cast<uint32_t>(node.attrs().get<int64_t>("stream"));
                      return make_kernel([stream, n = node.out()[0].shape.elements(),
@@ -42,7 +43,7 @@ std::vector<KernelEntry> random_kernels() {
                      });
                    }};
   KernelEntry dropout{
-      "dropout", "philox", only_f32_or_bf16, [](const NodeView& node) {
+      Op::dropout, "philox", only_f32_or_bf16, [](const NodeView& node) {
         const auto stream = static_cast<uint32_t>(node.attrs().get<int64_t>("stream"));
         const double threshold =
             std::min(65535.0, std::nearbyint(node.attrs().get<double>("p") * 65536));

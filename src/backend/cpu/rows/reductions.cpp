@@ -10,6 +10,7 @@
 #include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/simd/simd_types.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -65,7 +66,7 @@ class ReductionKernel final : public Kernel {
  public:
   explicit ReductionKernel(const NodeView& node)
       : layout_(node.in[0].shape, node.attrs().get<std::vector<int64_t>>("axes")),
-        fold_(node.node().op->name == "sum" ? Fold::kSum : Fold::kMax),
+        fold_(is(node.node(), Op::sum) ? Fold::kSum : Fold::kMax),
         bf16_(node.in[0].dtype == DType::bf16),
         rows_(reduction_rows(fold_, bf16_)),
         f32_rows_(reduction_rows(fold_, false)),
@@ -207,7 +208,7 @@ class PlainReduction final : public Kernel {
  public:
   explicit PlainReduction(const NodeView& node)
       : layout_(node.in[0].shape, node.attrs().get<std::vector<int64_t>>("axes")),
-        is_min_(node.node().op->name == "min"),
+        is_min_(is(node.node(), Op::min)),
         is_empty_(node.in[0].shape.elements() == 0),
         out_elements_(node.out()[0].shape.elements()),
         kept_run_(layout_.run_is_kept ? layout_.run : 1),
@@ -248,7 +249,7 @@ class PlainReduction final : public Kernel {
 
 std::vector<KernelEntry> reduction_kernels() {
   std::vector<KernelEntry> list;
-  for (const char* op : {"min", "product"})
+  for (const Op op : {Op::min, Op::product})
     list.push_back({op, "elements",
                     [](const NodeView& node) -> std::string {
                       return node.in[0].dtype == DType::f32 ? "" : "only f32";
@@ -256,7 +257,7 @@ std::vector<KernelEntry> reduction_kernels() {
                     [](const NodeView& node) -> std::unique_ptr<Kernel> {
                       return std::make_unique<PlainReduction>(node);
                     }});
-  for (const char* op : {"sum", "max"})
+  for (const Op op : {Op::sum, Op::max})
     list.push_back(
         {op, "rows", only_f32_or_bf16, [](const NodeView& node) -> std::unique_ptr<Kernel> {
            return std::make_unique<ReductionKernel>(node);

@@ -8,6 +8,7 @@
 #include "backend/cpu/rows/row_space.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -90,7 +91,7 @@ class RotaryKernel final : public Kernel {
 }  // namespace
 
 std::vector<KernelEntry> rotary_kernels() {
-  return {{"rotary", "rows",
+  return {{Op::rotary, "rows",
            [](const NodeView& node) -> std::string {
              const DType t = node.in[0].dtype;
              if (t == DType::f32 || t == DType::bf16 || t == DType::f16) return "";

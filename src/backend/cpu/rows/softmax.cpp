@@ -4,13 +4,14 @@
 #include "backend/cpu/rows/softmax_rows.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {}  // namespace
 
 std::vector<KernelEntry> softmax_kernels() {
   KernelEntry forward{
-      "softmax", "rows", only_f32_or_bf16, [](const NodeView& node) {
+      Op::softmax, "rows", only_f32_or_bf16, [](const NodeView& node) {
         const DType t = node.in[0].dtype;
         return make_kernel([rows = rows_of(node.in[0].shape),
                             run = softmax_rows(t == DType::bf16).forward,
@@ -25,7 +26,7 @@ std::vector<KernelEntry> softmax_kernels() {
         });
       }};
   KernelEntry backward{
-      "softmax_grad", "rows", only_f32_or_bf16, [](const NodeView& node) {
+      Op::softmax_grad, "rows", only_f32_or_bf16, [](const NodeView& node) {
         const DType t = node.in[0].dtype;
         return make_kernel([rows = rows_of(node.in[0].shape),
                             run = softmax_rows(t == DType::bf16).backward,

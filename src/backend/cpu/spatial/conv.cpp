@@ -14,6 +14,7 @@
 #include "backend/cpu/spatial/window_rows.h"
 #include "base/errors.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -491,8 +492,7 @@ std::unique_ptr<Kernel> make_conv(const NodeView& v) {
 
 std::optional<GemmArgs> conv_product(const NodeView& v) {
   if (!float_refusal(v).empty()) return std::nullopt;
-  const std::string& op = v.node().op->name;
-  const bool forward = op == "conv", transposed = op == "conv_transpose";
+  const bool forward = is(v.node(), Op::conv), transposed = is(v.node(), Op::conv_transpose);
   if (forward && (dots_refusal(v).empty() || windows_refusal(v).empty())) return std::nullopt;
   const ConvSizes s = forward      ? sizes_of_conv(v)
                       : transposed ? sizes_of_transpose(v)
@@ -520,12 +520,12 @@ std::optional<GemmArgs> conv_product(const NodeView& v) {
 }
 
 std::vector<KernelEntry> conv_kernels() {
-  return {{"conv", "dots", dots_refusal, make_conv<ConvDots>},
-          {"conv", "windows", windows_refusal, make_conv<ConvWindows>},
-          {"conv", "products", float_refusal, make_conv<ConvProducts>},
-          {"conv", "integers", integers_refusal, make_conv<ConvIntegers>},
-          {"conv_transpose", "products", float_refusal, make_conv<ConvTransposeProducts>},
-          {"conv_weight_grad", "products", float_refusal, make_conv<ConvWeightGradProducts>}};
+  return {{Op::conv, "dots", dots_refusal, make_conv<ConvDots>},
+          {Op::conv, "windows", windows_refusal, make_conv<ConvWindows>},
+          {Op::conv, "products", float_refusal, make_conv<ConvProducts>},
+          {Op::conv, "integers", integers_refusal, make_conv<ConvIntegers>},
+          {Op::conv_transpose, "products", float_refusal, make_conv<ConvTransposeProducts>},
+          {Op::conv_weight_grad, "products", float_refusal, make_conv<ConvWeightGradProducts>}};
 }
 
 }  // namespace brrr::cpu

@@ -6,6 +6,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/spatial/window_rows.h"
 #include "base/parallel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -104,7 +105,7 @@ std::string pool_refusal(const NodeView& v) {
 
 std::vector<KernelEntry> pool_kernels() {
   std::vector<KernelEntry> list;
-  for (const char* op : {"max_pool", "sum_pool"})
+  for (const Op op : {Op::max_pool, Op::sum_pool})
     list.push_back({op, "windows", pool_refusal,
                     [](const NodeView& v) { return std::make_unique<PoolKernel>(v); }});
   return list;

@@ -10,6 +10,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/updates/adafactor_rows.h"
 #include "backend/cpu/updates/update_kernel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -293,7 +294,7 @@ class AdafactorVectorKernel final : public Kernel {
 };
 
 template <typename K>
-KernelEntry entry(std::string_view op, size_t states) {
+KernelEntry entry(Op op, size_t states) {
   return {op, "rows",
           [states](const NodeView& node) -> std::string {
             const ops::UpdateLayout at(node.attrs(), node.in.size(), states);
@@ -309,8 +310,8 @@ KernelEntry entry(std::string_view op, size_t states) {
 }  // namespace
 
 std::vector<KernelEntry> adafactor_kernels() {
-  return {entry<AdafactorKernel>("adafactor", 2),
-          entry<AdafactorVectorKernel>("adafactor_vector", 1)};
+  return {entry<AdafactorKernel>(Op::adafactor, 2),
+          entry<AdafactorVectorKernel>(Op::adafactor_vector, 1)};
 }
 
 }  // namespace brrr::cpu

@@ -2,6 +2,7 @@
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/updates/update_kernel.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -85,7 +86,7 @@ class ElementwiseUpdate final : public Kernel {
 };
 
 template <typename Rule>
-KernelEntry update_kernel(std::string_view op) {
+KernelEntry update_kernel(Op op) {
   return {op, "fused", [](const NodeView& node) { return refuse_update(node, Rule::kStates); },
           [](const NodeView& node) -> std::unique_ptr<Kernel> {
             return std::make_unique<ElementwiseUpdate<Rule>>(node);
@@ -162,11 +163,11 @@ class GlobalNormKernel final : public Kernel {
 }  // namespace
 
 std::vector<KernelEntry> optimizer_kernels() {
-  return {update_kernel<Adamw>("adamw"),
-          update_kernel<Sgd>("sgd"),
-          update_kernel<Lion>("lion"),
-          update_kernel<Muon>("muon"),
-          {"muon_momentum", "fused",
+  return {update_kernel<Adamw>(Op::adamw),
+          update_kernel<Sgd>(Op::sgd),
+          update_kernel<Lion>(Op::lion),
+          update_kernel<Muon>(Op::muon),
+          {Op::muon_momentum, "fused",
            [](const NodeView& node) -> std::string {
              for (const Type& t : node.in)
                if (t.dtype != DType::f32)
@@ -176,7 +177,7 @@ std::vector<KernelEntry> optimizer_kernels() {
            [](const NodeView& node) -> std::unique_ptr<Kernel> {
              return std::make_unique<MuonMomentum>(node);
            }},
-          {"global_norm", "chunks",
+          {Op::global_norm, "chunks",
            [](const NodeView& node) -> std::string {
              for (const Type& t : node.in)
                if (t.dtype != DType::f32 && t.dtype != DType::bf16)

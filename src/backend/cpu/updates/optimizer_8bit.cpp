@@ -4,6 +4,7 @@
 #include "backend/cpu/updates/optimizer_8bit_rows.h"
 #include "backend/cpu/updates/update_kernel.h"
 #include "ops/dynamic_code.h"
+#include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
@@ -96,7 +97,7 @@ class Adamw8bit final : public Kernel {
 }  // namespace
 
 std::vector<KernelEntry> optimizer_8bit_kernels() {
-  return {{"adamw_8bit", "blocks",
+  return {{Op::adamw_8bit, "blocks",
            [](const NodeView& node) { return refuse_update(node, kStates); },
            [](const NodeView& node) -> std::unique_ptr<Kernel> {
              return std::make_unique<Adamw8bit>(node);

@@ -3,6 +3,7 @@
 #include "backend/cuda/attention/attention_node.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
+#include "ops/op.h"
 
 namespace brrr::cuda {
 namespace {
@@ -196,15 +197,15 @@ auto planned(LaunchPlan (*plan)(const NodeView&, const Unit&), const Unit& unit)
 
 std::vector<PlanEntry> attention_entries() {
   std::vector<PlanEntry> list;
-  list.push_back({"attention", "tma", wgmma_refusal, attention_tma_forward, true});
-  list.push_back({"attention", "wgmma", wgmma_refusal, planned(mma_forward, kByGroups), true});
-  list.push_back({"attention", "mma", mma_refusal, planned(mma_forward, kByWarps), true});
-  list.push_back({"attention", "tiles", attention_refusal, attention_forward});
-  list.push_back({"attention_grad", "tma", wgmma_refusal, attention_tma_backward, true});
+  list.push_back({Op::attention, "tma", wgmma_refusal, attention_tma_forward, true});
+  list.push_back({Op::attention, "wgmma", wgmma_refusal, planned(mma_forward, kByGroups), true});
+  list.push_back({Op::attention, "mma", mma_refusal, planned(mma_forward, kByWarps), true});
+  list.push_back({Op::attention, "tiles", attention_refusal, attention_forward});
+  list.push_back({Op::attention_grad, "tma", wgmma_refusal, attention_tma_backward, true});
   list.push_back(
-      {"attention_grad", "wgmma", wgmma_refusal, planned(mma_backward, kByGroups), true});
-  list.push_back({"attention_grad", "mma", mma_refusal, planned(mma_backward, kByWarps), true});
-  list.push_back({"attention_grad", "tiles", attention_refusal, attention_backward});
+      {Op::attention_grad, "wgmma", wgmma_refusal, planned(mma_backward, kByGroups), true});
+  list.push_back({Op::attention_grad, "mma", mma_refusal, planned(mma_backward, kByWarps), true});
+  list.push_back({Op::attention_grad, "tiles", attention_refusal, attention_backward});
   return list;
 }
 

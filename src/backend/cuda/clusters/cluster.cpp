@@ -54,10 +54,10 @@ LaunchPlan plan_of(const NodeView& node, const Graph& body, const GpuDescription
   return plan;
 }
 
-PlanEntry entry_of(std::string_view op) {
+PlanEntry entry_of(Op op) {
   return {op, "cluster",
           [](const NodeView& node, const GpuDescription&) {
-            if (node.node().op->name == "sum" && node.in[0].shape.rank() > 0 &&
+            if (is(node.node(), Op::sum) && node.in[0].shape.rank() > 0 &&
                 node.in[0].shape.size(-1) <= 1)
               return std::string("one column");
             return cluster_refusal(body_of(node));
@@ -72,12 +72,12 @@ PlanEntry entry_of(std::string_view op) {
 std::vector<PlanEntry> cluster_entries() {
   std::vector<PlanEntry> list;
   for (const OpDef* op : all_ops())
-    if (is_pointwise(*op) && op->name != "fused") list.push_back(entry_of(op->name));
-  for (const char* op :
-       {"full", "iota", "random_bits", "broadcast_to", "softmax", "softmax_grad", "layer_norm",
-        "layer_norm_grad", "rms_norm", "rms_norm_grad", "sum", "quantize_scale"})
+    if (is_pointwise(*op) && op->id != Op::fused) list.push_back(entry_of(op->id));
+  for (const Op op : {Op::full, Op::iota, Op::random_bits, Op::broadcast_to, Op::softmax,
+                      Op::softmax_grad, Op::layer_norm, Op::layer_norm_grad, Op::rms_norm,
+                      Op::rms_norm_grad, Op::sum, Op::quantize_scale})
     list.push_back(entry_of(op));
-  list.push_back({"fused", "cluster",
+  list.push_back({Op::fused, "cluster",
                   [](const NodeView& node, const GpuDescription&) {
                     return cluster_refusal(fused_body(node.node()));
                   },

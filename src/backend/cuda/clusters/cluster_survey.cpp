@@ -5,6 +5,7 @@
 #include "backend/cuda/text.h"
 #include "base/errors.h"
 #include "ops/fused.h"
+#include "ops/op.h"
 
 namespace brrr::cuda {
 namespace {
@@ -15,10 +16,7 @@ bool is_narrow_float(DType t) { return is_float(t) && t != DType::f64; }
 
 }  // namespace
 
-bool is_end(const Node& node) {
-  const std::string& name = node.op->name;
-  return name == "sum" || name == "quantize_scale" || name == "transpose";
-}
+bool is_end(const Node& node) { return is(node, Op::sum, Op::quantize_scale, Op::transpose); }
 
 ClusterSurvey::ClusterSurvey(const Graph& body) {
   survey(body);
@@ -26,8 +24,8 @@ ClusterSurvey::ClusterSurvey(const Graph& body) {
   for (NodeId id = 0; id < body.size() && refusal.empty(); ++id) look_at(body, id);
   for (const Output& o : body.outputs()) {
     const Place& at = place(o.value);
-    const std::string& name = body.node(o.value.node).op->name;
-    const bool statistic = o.value.port > 0 || name == "sum" || name == "quantize_scale";
+    const bool statistic =
+        o.value.port > 0 || is(body.node(o.value.node), Op::sum, Op::quantize_scale);
     if (!statistic && body.type(o.value).shape.elements() != elements)
       refuse("results of several sizes");
     if (at.kind == Place::nowhere) refuse("a result of what is not computed");
@@ -63,13 +61,13 @@ void ClusterSurvey::survey(const Graph& body) {
       row_ops.push_back(id);
       phase[id] = ++now;
       set_rows(body.type(node.operands[0]).shape);
-    } else if (node.op->name == "sum") {
+    } else if (is(node, Op::sum)) {
       sums.push_back(id);
       set_rows(body.type(node.operands[0]).shape);
-    } else if (node.op->name == "transpose") {
+    } else if (is(node, Op::transpose)) {
       transposed.push_back(id);
       set_rows(body.type(node.operands[0]).shape);
-    } else if (node.op->name == "quantize_scale") {
+    } else if (is(node, Op::quantize_scale)) {
       scales.push_back(id);
       if (body.type(node.operands[0]).shape.elements() == 0) refuse("the scale of no elements");
       if (width == 0) elements = body.type(node.operands[0]).shape.elements();
@@ -85,10 +83,9 @@ void ClusterSurvey::survey(const Graph& body) {
 void ClusterSurvey::check_row_op(const Graph& body, const Node& node) {
   for (const ValueId& v : node.operands)
     if (!is_narrow_float(body.type(v).dtype)) refuse(fmt::format("{} of f64", node.op->name));
-  const size_t whole = node.op->name.ends_with("_grad") ? 2 : 1;
   for (size_t k = 0; k < node.operands.size(); ++k) {
     const Place& at = place(node.operands[k]);
-    if (k >= whole && at.kind == Place::computed)
+    if (k >= node.op->row_operands && at.kind == Place::computed)
       refuse(fmt::format("a parameter of {} that is computed", node.op->name));
   }
 }
@@ -113,23 +110,23 @@ void ClusterSurvey::check_transposed(const Graph& body, const Node& node) {
 
 void ClusterSurvey::look_at(const Graph& body, NodeId id) {
   const Node& node = body.node(id);
-  const std::string& name = node.op->name;
+  const Op op = node.op->id;
   if (body.is_input(id)) {
     places_[id][0] = {Place::operand, operand_of[id], node.results[0].shape, "", {}};
     return;
   }
-  if (name == "full") {
+  if (op == Op::full) {
     places_[id][0] = {Place::constant, 0, {}, literal(node), {}};
     return;
   }
-  if (name == "reshape" || name == "broadcast_to" || name == "after") {
+  if (op == Op::reshape || op == Op::broadcast_to || op == Op::after) {
     Place at = place(node.operands[0]);
     const Shape& to = node.results[0].shape;
-    if (at.kind == Place::operand && name == "reshape") {
+    if (at.kind == Place::operand && op == Op::reshape) {
       if (at.view.elements() != to.elements()) return refuse("a reshape of a broadcast");
       at.view = to;
     }
-    if (at.kind == Place::computed && name == "broadcast_to" &&
+    if (at.kind == Place::computed && op == Op::broadcast_to &&
         to.elements() != body.type(node.operands[0]).shape.elements())
       return refuse("a broadcast of a computed value");
     places_[id][0] = at;
@@ -145,20 +142,20 @@ void ClusterSurvey::look_at(const Graph& body, NodeId id) {
   for (uint32_t port = 0; port < node.results.size(); ++port)
     places_[id][port] = {Place::computed, 0, {}, "", {id, port}};
   if (node.op->row_operands > 0) return check_row_op(body, node);
-  if (name == "sum") return check_sum(body, node);
-  if (name == "transpose") return check_transposed(body, node);
-  if (name == "quantize_scale") {
+  if (op == Op::sum) return check_sum(body, node);
+  if (op == Op::transpose) return check_transposed(body, node);
+  if (op == Op::quantize_scale) {
     if (body.type(node.operands[0]).shape.elements() != elements)
       refuse("a scale of something else");
     return;
   }
-  if (name != "random_bits" && name != "iota" && !is_pointwise(*node.op))
-    return refuse(fmt::format("{} is no part of a cluster", name));
+  if (op != Op::random_bits && op != Op::iota && !is_pointwise(*node.op))
+    return refuse(fmt::format("{} is no part of a cluster", node.op->name));
   if (is_pointwise(*node.op) && !node.op->draws_random && !has_pointwise_expression(node))
-    return refuse(fmt::format("there is no code for {}", name));
+    return refuse(fmt::format("there is no code for {}", node.op->name));
   if (node.results[0].shape.elements() != elements)
     return refuse("a computed value that is broadcast");
-  if ((name == "random_bits" || name == "dropout") &&
+  if ((op == Op::random_bits || op == Op::dropout) &&
       place(node.operands.back()).kind != Place::operand)
     return refuse("a key that is computed");
 }

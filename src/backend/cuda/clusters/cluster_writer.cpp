@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/integers.h"
 #include "ops/fused.h"
+#include "ops/ops.h"
 
 namespace brrr::cuda {
 namespace {
@@ -47,7 +48,7 @@ ClusterWriter::Layout ClusterWriter::element_layout() const {
   for (const Node& node : body_.nodes()) {
     for (const Type& t : node.results)
       if (t.shape.elements() == s_.elements) least = std::min(least, bytes_of(t.dtype));
-    draws |= node.op->name == "dropout" || node.op->name == "random_bits";
+    draws |= is(node, Op::dropout, Op::random_bits);
   }
   at.vector = draws || least < 4 ? 8 : 4;
   at.exact = s_.elements % at.vector == 0;
@@ -75,8 +76,9 @@ ClusterWriter::Layout ClusterWriter::row_layout() const {
   const int64_t block = row_threads * at.groups;
   at.block_rows = at.groups;
   if (!s_.sums.empty() || !s_.scales.empty() ||
-      std::any_of(s_.row_ops.begin(), s_.row_ops.end(),
-                  [&](NodeId id) { return body_.node(id).op->name.ends_with("norm_grad"); })) {
+      std::any_of(s_.row_ops.begin(), s_.row_ops.end(), [&](NodeId id) {
+        return is(body_.node(id), Op::layer_norm_grad, Op::rms_norm_grad);
+      })) {
     const int64_t wanted = gpu_.multiprocessors * std::max<int64_t>(1, 512 / block);
     at.block_rows = round_up(ceil_div(s_.rows, wanted), at.groups);
   }
@@ -161,7 +163,7 @@ std::string ClusterWriter::bits(const Node& node, int phase) {
 /// Whether a node of the body other than a transpose reads it.
 bool ClusterWriter::is_computed_with(NodeId id) const {
   return std::any_of(body_.nodes().begin(), body_.nodes().end(), [&](const Node& reader) {
-    return reader.op->name != "transpose" &&
+    return !is(reader, Op::transpose) &&
            std::any_of(reader.operands.begin(), reader.operands.end(),
                        [&](const ValueId& v) { return v.node == id; });
   });
@@ -199,23 +201,23 @@ void ClusterWriter::write_results(NodeId id) {
 
 void ClusterWriter::write_node(NodeId id) {
   const Node& node = body_.node(id);
-  const std::string& name = node.op->name;
-  if (s_.place({id, 0}).kind != ClusterSurvey::Place::computed || name == "reshape" ||
-      name == "broadcast_to" || name == "after")
+  const Op op = node.op->id;
+  if (s_.place({id, 0}).kind != ClusterSurvey::Place::computed || op == Op::reshape ||
+      op == Op::broadcast_to || op == Op::after)
     return;
   if (node.op->row_operands > 0) return write_row_op(id);
-  if (name == "sum") return write_sum(id);
-  if (name == "quantize_scale") return write_scale(id);
-  if (name == "transpose") return write_transposed(id);
+  if (op == Op::sum) return write_sum(id);
+  if (op == Op::quantize_scale) return write_scale(id);
+  if (op == Op::transpose) return write_transposed(id);
   const int phase = s_.phase[id];
   const DType dtype = node.results[0].dtype;
   const Shape& shape = node.results[0].shape;
   std::string expression;
-  if (name == "random_bits") {
+  if (op == Op::random_bits) {
     expression = bits(node, phase);
-  } else if (name == "iota") {
+  } else if (op == Op::iota) {
     expression = iota(node);
-  } else if (name == "dropout") {
+  } else if (op == Op::dropout) {
     const std::string x = value(node.operands[0], shape, phase);
     expression = dropout_expression(node, x, bits(node, phase));
   } else {
@@ -269,7 +271,7 @@ void ClusterWriter::add_row_sum(NodeId id, uint32_t port, const std::string& ter
 
 void ClusterWriter::write_row_op(NodeId id) {
   const Node& node = body_.node(id);
-  const std::string& name = node.op->name;
+  const Op op = node.op->id;
   const Shape& shape = body_.type(node.operands[0]).shape;
   const int after = s_.phase[id], before = after - 1;
   PhaseText& text = text_[static_cast<size_t>(before)];
@@ -281,7 +283,7 @@ void ClusterWriter::write_row_op(NodeId id) {
     return x;
   };
   std::string result;
-  if (name == "softmax") {
+  if (op == Op::softmax) {
     const std::string x = first(0), y = array(0);
     arrays_.push_back(fmt::format("float top{} = -BRRR_INFINITY;", id));
     arrays_.push_back(fmt::format("float e{}[{}];", id, at_.chunks * at_.vector));
@@ -292,14 +294,14 @@ void ClusterWriter::write_row_op(NodeId id) {
         loop(fmt::format("e{0}[j] = op_exp({1} - top{0});\ntotal{0} += e{0}[j];\n", id, y));
     text.tail += fmt::format("total{0} = 1.0f / fold<Add, {1}>(total{0});\n", id, t);
     result = fmt::format("e{0}[j] * total{0}", id);
-  } else if (name == "softmax_grad") {
+  } else if (op == Op::softmax_grad) {
     const std::string dy = first(0), y = first(1);
     arrays_.push_back(fmt::format("float dot{} = 0.0f;", id));
     text.lines += fmt::format("dot{} += {} * {};\n", id, dy, y);
     text.tail += fmt::format("dot{0} = fold<Add, {1}>(dot{0});\n", id, t);
     result = fmt::format("{2} * ({1} - dot{0})", id, then(0), then(1));
-  } else if (name == "layer_norm" || name == "rms_norm") {
-    const bool centred = is_centred(*node.op);
+  } else if (op == Op::layer_norm || op == Op::rms_norm) {
+    const bool centred = is_centred(node);
     const std::string x = first(0), y = array(0);
     if (centred) {
       arrays_.push_back(fmt::format("float mean{0} = 0.0f, rstd{0} = 0.0f;", id));
@@ -320,7 +322,7 @@ void ClusterWriter::write_row_op(NodeId id) {
                                    then(2))
                      : fmt::format("{1} * rstd{0} * {2}", id, then(0), then(1));
   } else {
-    const bool centred = is_centred(*node.op);
+    const bool centred = is_centred(node);
     const std::string dy = first(0), x = first(1);
     const std::string weight = value(node.operands[2], shape, before);
     const std::string rstd = row_value(node.operands.back());

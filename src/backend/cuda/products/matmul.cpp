@@ -10,6 +10,7 @@
 #include "backend/cuda/text.h"
 #include "base/errors.h"
 #include "ops/fused.h"
+#include "ops/op.h"
 
 namespace brrr::cuda {
 namespace {
@@ -63,7 +64,7 @@ void add_node_product(LaunchPlan& plan, const Node& node, const std::vector<Type
                       const std::vector<LaunchArg>& operands, const LaunchArg& y, DType out) {
   const Shape &sa = in[0].shape, &sb = in[1].shape, &sy = node.results[0].shape;
   if (sy.elements() == 0) return;
-  const bool scaled = node.op->name == "scaled_matmul", matmul = node.op->name == "matmul";
+  const bool scaled = is(node, Op::scaled_matmul), matmul = is(node, Op::matmul);
   Product p;
   p.in = in[0].dtype;
   p.out = out;
@@ -255,10 +256,10 @@ std::vector<PlanEntry> matmul_entries() {
     if (gpu.sm < kLeastSmOfFp8) return "products of fp8 are multiplied from sm_89 on";
     return refuse_size(node.node());
   };
-  return {{"matmul", "tiles", accepts, product_plan},
-          {"linear", "tiles", accepts, product_plan},
-          {"scaled_matmul", "tiles", accepts_fp8, product_plan},
-          {"fused", "product_and_cluster", fused_refusal, fused_plan}};
+  return {{Op::matmul, "tiles", accepts, product_plan},
+          {Op::linear, "tiles", accepts, product_plan},
+          {Op::scaled_matmul, "tiles", accepts_fp8, product_plan},
+          {Op::fused, "product_and_cluster", fused_refusal, fused_plan}};
 }
 
 }  // namespace brrr::cuda

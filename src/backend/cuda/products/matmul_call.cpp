@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/fused.h"
+#include "ops/op.h"
 
 namespace brrr::cuda {
 namespace {
@@ -28,11 +29,11 @@ std::string fp8_refusal(const NodeView& view, const Product& p) {
 
 /// Rows, columns and the batch with constant strides.
 std::string set_sizes(const NodeView& view, Product& p) {
-  const bool is_matmul = view.node().op->name == "matmul";
+  const bool is_matmul = is(view.node(), Op::matmul);
   const Shape &a = view.in[0].shape, &b = view.in[1].shape;
   p.transpose_a = is_matmul && view.attrs().get<bool>("transpose_a");
-  p.transpose_b = view.node().op->name == "scaled_matmul" ||
-                  (is_matmul && view.attrs().get<bool>("transpose_b"));
+  p.transpose_b =
+      is(view.node(), Op::scaled_matmul) || (is_matmul && view.attrs().get<bool>("transpose_b"));
   p.m = a.size(p.transpose_a ? -1 : -2);
   p.k = a.size(p.transpose_a ? -2 : -1);
   p.n = b.size(p.transpose_b ? -2 : -1);
@@ -89,11 +90,11 @@ class EpilogueReader {
     call_.product.y = LaunchArg::out(first);
     // What is read besides the product, and one op: nothing else may be computed.
     for (NodeId id = 0; id < g.size(); ++id)
-      if (!g.is_input(id) && g.node(id).op->name != "reshape" && id != product && id != last &&
+      if (!g.is_input(id) && !is(g.node(id), Op::reshape) && id != product && id != last &&
           !(gradient && is_summed(id, gradient->sum)))
         return fmt::format("{} besides {}", g.node(id).op->name, g.node(last).op->name);
     if (last == product) return gradient ? "" : "no epilogue";
-    if (gradient && g.node(last).op->name != "add")
+    if (gradient && !is(g.node(last), Op::add))
       return fmt::format("{} beside a bias gradient", g.node(last).op->name);
     return read_op(g.node(last), product);
   }
@@ -124,7 +125,7 @@ class EpilogueReader {
   }
   std::string read_op(const Node& node, NodeId product) {
     const Graph& g = body_;
-    const std::string& op = node.op->name;
+    const Op op = node.op->id;
     const Type& y = g.type({product, 0});
     if (node.results[0].dtype != y.dtype) return "a result of another dtype than the product";
     const auto is_product = [&](size_t i) { return root(node.operands[i].node) == product; };
@@ -136,7 +137,7 @@ class EpilogueReader {
         return fmt::format("an operand {} beside a product {}", type.str(), y.str());
       return "";
     };
-    if (op == "add") {
+    if (op == Op::add) {
       const size_t i = is_product(0) ? 1 : 0;
       if (is_product(i)) return "the product twice";
       if (kept_) return "the product is kept beside its sum";
@@ -144,12 +145,13 @@ class EpilogueReader {
       call_.addend = input(root(node.operands[i].node));
       return "";
     }
-    if (op != "gelu" && op != "gelu_grad") return fmt::format("no epilogue does {}", op);
+    if (op != Op::gelu && op != Op::gelu_grad)
+      return fmt::format("no epilogue does {}", node.op->name);
     if (node.attrs.get<std::string>("approximate") != "tanh") return "gelu without tanh";
     if (call_.product.in == DType::f32) return "gelu of f32 is more exact in a kernel of its own";
     if (call_.product.batch != 1) return "a batch";
     if (call_.product.n % 8 != 0) return "columns must be a multiple of 8";
-    if (op == "gelu") {
+    if (op == Op::gelu) {
       call_.epilogue = Epilogue::gelu;
       call_.aux = kept_;
       return "";
@@ -163,7 +165,7 @@ class EpilogueReader {
   }
 
   NodeId root(NodeId id) const {
-    while (body_.node(id).op->name == "reshape") id = body_.node(id).operands[0].node;
+    while (is(body_.node(id), Op::reshape)) id = body_.node(id).operands[0].node;
     return id;
   }
   LaunchArg input(NodeId id) const {
@@ -192,7 +194,7 @@ std::string as_product(const NodeView& view, const std::vector<LaunchArg>& opera
   p = Product();
   p.in = view.in[0].dtype;
   p.out = view.out()[0].dtype;
-  const bool is_scaled = view.node().op->name == "scaled_matmul";
+  const bool is_scaled = is(view.node(), Op::scaled_matmul);
   if (!is_scaled && (!is_operand(p.in) || (p.out != p.in && p.out != DType::f32)))
     return fmt::format("{} products with {} results", name_of(p.in), name_of(p.out));
   if (std::string refusal = set_sizes(view, p); !refusal.empty()) return refusal;

@@ -5,6 +5,7 @@
 #include "backend/cuda/clusters/cluster.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
+#include "ops/op.h"
 #include "ops/update.h"
 
 namespace brrr::cuda {
@@ -205,7 +206,7 @@ class Parameter {
 
 LaunchPlan adafactor_plan(const NodeView& node, const GpuDescription&) {
   LaunchPlan plan;
-  const bool factored = node.node().op->name == "adafactor";
+  const bool factored = is(node.node(), Op::adafactor);
   const UpdateLayout at(node.attrs(), node.in.size(), factored ? 2 : 1);
   for (size_t i = 0; i < at.n; ++i) Parameter(plan, node, at, i, factored).add();
   return plan;
@@ -214,8 +215,8 @@ LaunchPlan adafactor_plan(const NodeView& node, const GpuDescription&) {
 }  // namespace
 
 std::vector<PlanEntry> adafactor_entries() {
-  return {{"adafactor", "parameters", adafactor_refusal, adafactor_plan},
-          {"adafactor_vector", "parameters", adafactor_refusal, adafactor_plan}};
+  return {{Op::adafactor, "parameters", adafactor_refusal, adafactor_plan},
+          {Op::adafactor_vector, "parameters", adafactor_refusal, adafactor_plan}};
 }
 
 }  // namespace brrr::cuda

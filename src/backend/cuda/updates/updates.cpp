@@ -7,6 +7,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
 #include "backend/cuda/updates/multi_tensor.h"
+#include "ops/op.h"
 #include "ops/update.h"
 
 namespace brrr::cuda {
@@ -28,7 +29,7 @@ Rule rule_of(const Node& node) {
     return fmt::format("static_cast<float>(1.0 - pow({}, static_cast<double>(*t)))",
                        literal(DType::f64, a.get<double>(name)));
   };
-  if (node.op->name == "adamw")
+  if (is(node, Op::adamw))
     return {
         2,
         fmt::format("    prepared[0] = {};\n    prepared[1] = {};\n", power("beta1"),
@@ -38,10 +39,10 @@ Rule rule_of(const Node& node) {
                     "p = p - rate * decay * p - "
                     "rate * (s0 / prepared[0]) / (sqrtf(s1 / prepared[1]) + {});\n",
                     number("beta1"), rest("beta1"), number("beta2"), rest("beta2"), number("eps"))};
-  if (node.op->name == "sgd")
+  if (is(node, Op::sgd))
     return {1, "",
             fmt::format("s0 = {} * s0 + g + decay * p;\np -= rate * s0;\n", number("momentum"))};
-  if (node.op->name == "lion")
+  if (is(node, Op::lion))
     return {1, "",
             fmt::format(
                 "const float c = {0} * s0 + {1} * g;\n"
@@ -212,15 +213,15 @@ LaunchPlan norm_plan(const NodeView& node, const GpuDescription&) {
 
 std::vector<PlanEntry> update_entries() {
   std::vector<PlanEntry> list;
-  for (const char* op : {"adamw", "sgd", "lion", "muon"})
+  for (const Op op : {Op::adamw, Op::sgd, Op::lion, Op::muon})
     list.push_back({op, "multi_tensor", update_refusal, update_plan});
-  list.push_back({"muon_momentum", "multi_tensor", update_refusal, momentum_plan});
+  list.push_back({Op::muon_momentum, "multi_tensor", update_refusal, momentum_plan});
   return list;
 }
 
 std::vector<PlanEntry> global_norm_entries() {
   const auto any = [](const NodeView&, const GpuDescription&) { return std::string(); };
-  return {{"global_norm", "multi_tensor", any, norm_plan}};
+  return {{Op::global_norm, "multi_tensor", any, norm_plan}};
 }
 
 }  // namespace brrr::cuda

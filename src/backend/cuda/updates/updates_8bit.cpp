@@ -7,6 +7,7 @@
 #include "backend/cuda/text.h"
 #include "backend/cuda/updates/multi_tensor.h"
 #include "ops/dynamic_code.h"
+#include "ops/op.h"
 #include "ops/update.h"
 
 namespace brrr::cuda {
@@ -135,7 +136,7 @@ LaunchPlan update_8bit_plan(const NodeView& node, const GpuDescription&) {
 }  // namespace
 
 std::vector<PlanEntry> update_8bit_entries() {
-  return {{"adamw_8bit", "multi_tensor", update_8bit_refusal, update_8bit_plan}};
+  return {{Op::adamw_8bit, "multi_tensor", update_8bit_refusal, update_8bit_plan}};
 }
 
 }  // namespace brrr::cuda

@@ -263,7 +263,7 @@ void Emission::walk(const GraphFamily& family) {
   for (NodeId id = 0; id < g.size(); ++id) {
     if (g.is_input(id)) continue;
     scope_ = g.scope_of(id);
-    const ExportRow* row = find_export_row(g.node(id).op->name);
+    const ExportRow* row = find_export_row(g.node(id).op->id);
     ExportCall call(*this, family, id);
     if (row == nullptr || (row->can != nullptr && !row->can(g, id, options_.opset)))
       call.refuse("ONNX has no such operator");

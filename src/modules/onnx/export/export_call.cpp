@@ -169,9 +169,9 @@ void ExportCall::refuse(const std::string& why) const {
   user_error("{}({}) cannot be written with opset {}: {}", node().op->name, types, opset(), why);
 }
 
-const ExportRow* find_export_row(std::string_view op) {
-  static const std::unordered_map<std::string_view, const ExportRow*> all = [] {
-    std::unordered_map<std::string_view, const ExportRow*> map;
+const ExportRow* find_export_row(Op op) {
+  static const std::unordered_map<Op, const ExportRow*> all = [] {
+    std::unordered_map<Op, const ExportRow*> map;
     for (auto* rows : {elementwise_exports, movement_exports, reduction_exports, product_exports,
                        control_exports})
       for (const ExportRow& row : rows()) map.emplace(row.op, &row);

@@ -80,13 +80,13 @@ class ExportCall {
 };
 
 struct ExportRow {
-  std::string_view op;
+  Op op;
   void (*emit)(ExportCall& call);
   /// Whether it can write the node; null: always. A composite that it cannot write is decomposed.
   bool (*can)(const Graph& graph, NodeId id, int64_t opset) = nullptr;
 };
 /// Null: there is none.
-const ExportRow* find_export_row(std::string_view op);
+const ExportRow* find_export_row(Op op);
 
 std::span<const ExportRow> elementwise_exports();
 std::span<const ExportRow> movement_exports();

@@ -32,7 +32,7 @@ void if_of(ExportCall& c) {
 /// Whether a value is the constant true.
 bool is_always(const Graph& g, ValueId v) {
   const Node& node = g.node(v.node);
-  return node.op->name == "full" && full_value(node) != 0;
+  return is(node, Op::full) && full_value(node) != 0;
 }
 
 /// A loop as it is written. Its rows are stacked by ONNX where every iteration is run; else their
@@ -166,7 +166,7 @@ void loop_of(ExportCall& c) { LoopWriter(c).write(); }
 }  // namespace
 
 std::span<const ExportRow> control_exports() {
-  static const ExportRow rows[] = {{"if", if_of}, {"loop", loop_of}};
+  static const ExportRow rows[] = {{Op::if_, if_of}, {Op::loop, loop_of}};
   return rows;
 }
 

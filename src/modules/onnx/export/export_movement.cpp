@@ -159,18 +159,18 @@ void sort_of(ExportCall& c) {
 
 std::span<const ExportRow> movement_exports() {
   static const ExportRow rows[] = {
-      {"full", full_of},
-      {"literal", literal_of},
-      {"iota", iota_of},
-      {"reshape", reshape_of},
-      {"transpose", transpose_of},
-      {"slice", slice_of},
-      {"pad", pad_of},
-      {"concat", concat_of},
-      {"broadcast_to", broadcast_of},
-      {"gather", gather_of},
-      {"scatter", scatter_of, can_scatter},
-      {"sort", sort_of},
+      {Op::full, full_of},
+      {Op::literal, literal_of},
+      {Op::iota, iota_of},
+      {Op::reshape, reshape_of},
+      {Op::transpose, transpose_of},
+      {Op::slice, slice_of},
+      {Op::pad, pad_of},
+      {Op::concat, concat_of},
+      {Op::broadcast_to, broadcast_of},
+      {Op::gather, gather_of},
+      {Op::scatter, scatter_of, can_scatter},
+      {Op::sort, sort_of},
   };
   return rows;
 }

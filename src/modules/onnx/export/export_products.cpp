@@ -98,9 +98,9 @@ void sum_pool_of(ExportCall& c) {
 
 std::span<const ExportRow> product_exports() {
   static const ExportRow rows[] = {
-      {"matmul", matmul_of},       {"attention", attention_of, can_attend},
-      {"conv", conv_of, can_conv}, {"conv_transpose", conv_transpose_of},
-      {"max_pool", max_pool_of},   {"sum_pool", sum_pool_of},
+      {Op::matmul, matmul_of},       {Op::attention, attention_of, can_attend},
+      {Op::conv, conv_of, can_conv}, {Op::conv_transpose, conv_transpose_of},
+      {Op::max_pool, max_pool_of},   {Op::sum_pool, sum_pool_of},
   };
   return rows;
 }

@@ -45,8 +45,8 @@ void layer_norm_of(ExportCall& c) {
   // A shift that is zero everywhere is left out.
   const Graph& g = c.family().first();
   NodeId shift = c.node().operands[2].node;
-  if (g.node(shift).op->name == "broadcast_to") shift = g.node(shift).operands[0].node;
-  if (g.node(shift).op->name != "full" || full_value(g.node(shift)) != 0) in.push_back(c.in(2));
+  if (is(g.node(shift), Op::broadcast_to)) shift = g.node(shift).operands[0].node;
+  if (!is(g.node(shift), Op::full) || full_value(g.node(shift)) != 0) in.push_back(c.in(2));
   c.out(c.emit(
       "LayerNormalization", std::move(in),
       {attribute("axis", int64_t{-1}), attribute("epsilon", c.node().attrs.get<double>("eps"))}));
@@ -82,15 +82,15 @@ void cumsum_of(ExportCall& c) {
 
 std::span<const ExportRow> reduction_exports() {
   static const ExportRow rows[] = {
-      {"sum", sum_of},
-      {"max", max_of},
-      {"min", min_of},
-      {"product", product_of},
-      {"softmax", softmax_of},
-      {"layer_norm", layer_norm_of, can_layer_norm},
-      {"rms_norm", rms_norm_of, can_rms_norm},
-      {"argmax", argmax_of},
-      {"cumsum", cumsum_of},
+      {Op::sum, sum_of},
+      {Op::max, max_of},
+      {Op::min, min_of},
+      {Op::product, product_of},
+      {Op::softmax, softmax_of},
+      {Op::layer_norm, layer_norm_of, can_layer_norm},
+      {Op::rms_norm, rms_norm_of, can_rms_norm},
+      {Op::argmax, argmax_of},
+      {Op::cumsum, cumsum_of},
   };
   return rows;
 }

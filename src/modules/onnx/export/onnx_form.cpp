@@ -62,7 +62,7 @@ Value turned(Value x) {
   for (int64_t a = 0; a < x.shape().rank(); ++a) axes.push_back(a);
   std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
   const Node& maker = g.node(x.id.node);
-  if (maker.op->name != "transpose") return transpose(x, axes);
+  if (!is(maker, Op::transpose)) return transpose(x, axes);
   const auto& before = maker.attrs.get<std::vector<int64_t>>("permutation");
   for (int64_t& axis : axes) axis = before[static_cast<size_t>(axis)];
   const Value source = g.value(maker.operands[0]);
@@ -71,7 +71,7 @@ Value turned(Value x) {
 
 bool is_scalar_of(const Graph& g, ValueId v, double value) {
   const Node& node = g.node(v.node);
-  return node.op->name == "full" && full_value(node) == nearest_in(node.results[0].dtype, value);
+  return is(node, Op::full) && full_value(node) == nearest_in(node.results[0].dtype, value);
 }
 
 /// Numbers as a file holds them: constants in their dtype, attributes as f32.
@@ -94,7 +94,7 @@ using Operands = std::span<const Value>;
 
 /// What a node is said by instead.
 struct FormRule {
-  std::string_view op;
+  Op op;
   Value (*write)(Graph& g, const Node& node, Operands in);
   bool (*applies)(const Graph& g, const Node& node) = nullptr;  // null: always
 };
@@ -134,34 +134,33 @@ bool may_overflow(const Graph& g, const Node& node) {
   if (!is_float(g.type(node.operands[0]).dtype)) return false;
   if (!is_integer(to) || to == DType::boolean || bytes_of(to) > 2) return false;
   const Node& outer = g.node(node.operands[0].node);
-  if (outer.op->name != "maximum" || !is_scalar_of(g, outer.operands[1], range_of(to).low))
-    return true;
+  if (!is(outer, Op::maximum) || !is_scalar_of(g, outer.operands[1], range_of(to).low)) return true;
   const Node& inner = g.node(outer.operands[0].node);
-  return inner.op->name != "minimum" || !is_scalar_of(g, inner.operands[1], range_of(to).high);
+  return !is(inner, Op::minimum) || !is_scalar_of(g, inner.operands[1], range_of(to).high);
 }
 
 const FormRule kRules[] = {
-    {"iota", indices, [](const Graph&, const Node& n) { return n.results[0].shape.rank() > 1; }},
-    {"full", constant_everywhere,
+    {Op::iota, indices, [](const Graph&, const Node& n) { return n.results[0].shape.rank() > 1; }},
+    {Op::full, constant_everywhere,
      [](const Graph&, const Node& n) { return n.results[0].shape.rank() > 0; }},
-    {"matmul", product, is_special_product},
-    {"cast", saturated_cast, may_overflow},
-    {"concat", [](Graph&, const Node&, Operands in) { return in[0]; },
+    {Op::matmul, product, is_special_product},
+    {Op::cast, saturated_cast, may_overflow},
+    {Op::concat, [](Graph&, const Node&, Operands in) { return in[0]; },
      [](const Graph&, const Node& n) { return n.operands.size() == 1; }},
-    {"after", [](Graph&, const Node&, Operands in) { return in[0]; }},
-    {"not_equal",
+    {Op::after, [](Graph&, const Node&, Operands in) { return in[0]; }},
+    {Op::not_equal,
      [](Graph&, const Node&, Operands in) { return logical_not(equal(in[0], in[1])); }},
-    {"embedding", [](Graph&, const Node&, Operands in) { return gather(in[0], in[1], 0); }},
-    {"rsqrt", [](Graph&, const Node&, Operands in) { return reciprocal(sqrt(in[0])); }},
-    {"square", [](Graph&, const Node&, Operands in) { return in[0] * in[0]; }},
-    {"log1p", [](Graph&, const Node&, Operands in) { return log(in[0] + 1.0); }},
-    {"expm1", [](Graph&, const Node&, Operands in) { return exp(in[0]) - 1.0; }},
-    {"update_slice", updated_rows},
+    {Op::embedding, [](Graph&, const Node&, Operands in) { return gather(in[0], in[1], 0); }},
+    {Op::rsqrt, [](Graph&, const Node&, Operands in) { return reciprocal(sqrt(in[0])); }},
+    {Op::square, [](Graph&, const Node&, Operands in) { return in[0] * in[0]; }},
+    {Op::log1p, [](Graph&, const Node&, Operands in) { return log(in[0] + 1.0); }},
+    {Op::expm1, [](Graph&, const Node&, Operands in) { return exp(in[0]) - 1.0; }},
+    {Op::update_slice, updated_rows},
 };
 
 const FormRule* rule_for(const Graph& g, const Node& node) {
   for (const FormRule& rule : kRules)
-    if (rule.op == node.op->name)
+    if (is(node, rule.op))
       return rule.applies == nullptr || rule.applies(g, node) ? &rule : nullptr;
   return nullptr;
 }
@@ -187,7 +186,7 @@ Target target_for(int64_t opset) {
   Target target;
   target.name = fmt::format("ONNX {}", opset);
   target.runs = [opset](const Graph& graph, NodeId id) {
-    const ExportRow* row = find_export_row(graph.node(id).op->name);
+    const ExportRow* row = find_export_row(graph.node(id).op->id);
     return row != nullptr && (row->can == nullptr || row->can(graph, id, opset));
   };
   return target;
