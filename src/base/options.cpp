@@ -127,6 +127,19 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
   return "";
 }
 
+size_t match_choice(const std::string& text, const std::vector<std::vector<std::string>>& choices) {
+  std::vector<std::string> first, all;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    for (const std::string& spelling : choices[i])
+      if (canonical_key(text) == canonical_key(spelling)) return i;
+    first.push_back(choices[i][0]);
+    all.insert(all.end(), choices[i].begin(), choices[i].end());
+  }
+  const std::string likely = nearest(text, all);
+  usage_error("expected one of {}; got '{}'{}", fmt::join(first, ", "), text,
+              likely.empty() ? "" : fmt::format("; did you mean '{}'?", likely));
+}
+
 size_t find_option(std::span<const OptionInfo> infos, std::string_view key,
                    const std::string& where) {
   const std::string name = canonical_key(key);

@@ -61,6 +61,9 @@ double parse_real(std::string_view text, const RealRange& range);
 /// The shortest text that parse_real reads back to the same bits.
 std::string show_real(double value);
 
+/// The index of the choice that has `text` among its spellings. Throws UserError with the nearest.
+size_t match_choice(const std::string& text, const std::vector<std::vector<std::string>>& choices);
+
 // ---- names
 // ----------------------------------------------------------------------------------------
 
@@ -113,6 +116,11 @@ class OptionTable {
  public:
   using Row = Option<T>;
 
+  OptionTable() = default;
+  /// `defaults`: what options that are not given leave.
+  explicit OptionTable(T defaults) : defaults_(std::move(defaults)) {}
+  const T& defaults() const { return defaults_; }
+
   /// Starts a group: rows added from here belong to it.
   void group(std::string name) { group_ = std::move(name); }
 
@@ -149,7 +157,7 @@ class OptionTable {
               std::vector<std::vector<std::string>> choices, std::string value, std::string help,
               std::vector<std::string> aliases = {}) {
     Row& row = text(std::move(name), field, std::move(value), std::move(help), std::move(aliases));
-    row.set = [=](T& t, const std::string& s) { t.*field = match_choice(s, choices); };
+    row.set = [=](T& t, const std::string& s) { t.*field = choices[match_choice(s, choices)][0]; };
     for (const auto& choice : choices) row.choices.push_back(choice[0]);
     return row;
   }
@@ -198,33 +206,18 @@ class OptionTable {
       throw UserError(where + ": " + e.what(), ExitCode::kUsage);
     }
   }
-  /// The rows without their functions; defaults are those of T{}.
+  /// The rows without their functions.
   std::vector<OptionInfo> infos() const {
     std::vector<OptionInfo> result(rows_.begin(), rows_.end());
-    const T defaults{};
     for (size_t i = 0; i < rows_.size(); ++i)
       if (rows_[i].get) {
-        const auto items = rows_[i].get(defaults);
+        const auto items = rows_[i].get(defaults_);
         if (items.size() == 1) result[i].shown_default = items[0] == "\n" ? "\\n" : items[0];
       }
     return result;
   }
 
  private:
-  static std::string match_choice(const std::string& s,
-                                  const std::vector<std::vector<std::string>>& choices) {
-    std::string all;
-    for (const auto& choice : choices) {
-      for (const std::string& spelling : choice)
-        if (canonical_key(s) == canonical_key(spelling)) return choice[0];
-      all += (all.empty() ? "" : ", ") + choice[0];
-    }
-    std::vector<std::string> names;
-    for (const auto& choice : choices) names.insert(names.end(), choice.begin(), choice.end());
-    const std::string likely = nearest(s, names);
-    usage_error("expected one of {}; got '{}'{}", all, s,
-                likely.empty() ? "" : fmt::format("; did you mean '{}'?", likely));
-  }
   static void append_items(std::vector<std::string>& items, const std::string& s, bool split) {
     for (size_t begin = 0; begin <= s.size();) {
       const size_t end = split ? std::min(s.find(',', begin), s.size()) : s.size();
@@ -246,6 +239,7 @@ class OptionTable {
     return rows_.back();
   }
 
+  T defaults_{};
   std::string group_;
   std::vector<Row> rows_;
 };

@@ -42,7 +42,7 @@ GenerationSettings read_generation_settings(const fs::path& folder, const models
   const fs::path path = folder / kGenerationConfig;
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return s;
-  const models::ConfigReader keys(read_file(path), path.string(), "");
+  const models::ConfigReader keys(read_file(path), path.string());
   const auto id_of = [&](const char* key, int64_t id) {
     if (id < 0 || id >= model.sizes().vocabulary)
       user_error("{}: {} = {} lies outside the vocabulary of {}", keys.what(), key, id,

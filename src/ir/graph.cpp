@@ -1,6 +1,7 @@
 #include "ir/graph.h"
 
 #include <algorithm>
+#include <charconv>
 #include <type_traits>
 
 #include "base/errors.h"
@@ -145,8 +146,8 @@ NodeId Graph::add(const OpDef& op, std::span<const ValueId> operands, Attrs attr
     node.results = op.infer(InferContext{op, in, node.attrs});
     check_storage(op, in, node.results);
   } catch (const UserError& e) {
-    if (current_scope().empty()) throw;
-    throw UserError(fmt::format("{} (at {})", e.what(), current_scope()), e.code());
+    if (current_scope().text.empty()) throw;
+    throw UserError(fmt::format("{} (at {})", e.what(), current_scope().text), e.code());
   }
   return append(std::move(node));
 }
@@ -202,16 +203,45 @@ std::string Type::str() const {
   return text;
 }
 
-uint32_t Graph::set_scope(std::string_view name) {
-  BRRR_CHECK(name.find_first_of(" \t\r\n") == std::string_view::npos,
-             "the scope '{}' holds a space: it could not be printed and parsed", name);
+namespace {
+
+/// Finds the first part of the path that is a number.
+void find_layer(ScopeInfo& scope) {
+  const std::string& path = scope.path;
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    int64_t number = 0;
+    const auto [stop, error] = std::from_chars(path.data() + begin, path.data() + end, number);
+    if (end > begin && error == std::errc() && stop == path.data() + end && number >= 0) {
+      scope.layer = number;
+      scope.block = end;
+      return;
+    }
+    begin = end + 1;
+  }
+}
+
+ScopeInfo scope_at(std::string_view path, Phase phase) {
+  constexpr std::string_view kPrefixes[] = {"", "backward:", "recompute:", "optimizer"};
+  ScopeInfo scope{phase, std::string(path), std::string(kPrefixes[static_cast<size_t>(phase)])};
+  scope.text += (phase == Phase::optimizer && !path.empty() ? ":" : "") + scope.path;
+  find_layer(scope);
+  return scope;
+}
+
+}  // namespace
+
+uint32_t Graph::set_scope(std::string_view path, Phase phase) {
+  BRRR_CHECK(path.find_first_of(" \t\r\n") == std::string_view::npos,
+             "the scope '{}' holds a space: it could not be printed and parsed", path);
   const uint32_t previous = current_scope_;
-  const auto scope_at = [&](uint32_t i) -> const std::string& { return scopes_[i]; };
-  current_scope_ = scope_index_.find(name, scope_at);
+  ScopeInfo scope = scope_at(path, phase);
+  const auto text_at = [&](uint32_t i) -> const std::string& { return scopes_[i].text; };
+  current_scope_ = scope_index_.find(scope.text, text_at);
   if (current_scope_ == NameIndex::kNone) {
     current_scope_ = static_cast<uint32_t>(scopes_.size());
-    scopes_.emplace_back(name);
-    scope_index_.add(scope_at);
+    scopes_.push_back(std::move(scope));
+    scope_index_.add(text_at);
   }
   return previous;
 }
@@ -230,6 +260,14 @@ Role Graph::role(NodeId id) const {
 
 const std::string& Graph::input_name(NodeId id) const {
   return nodes_[id].attrs.get<std::string>("name");
+}
+
+bool Graph::is_trained(NodeId parameter) const {
+  return nodes_[parameter].attrs.get_or<bool>(kTrained, true);
+}
+void Graph::freeze(NodeId parameter) { nodes_[parameter].attrs.set(kTrained, false); }
+bool Graph::is_decayed(NodeId parameter) const {
+  return nodes_[parameter].attrs.get_or<bool>(kDecays, true);
 }
 
 std::vector<NodeId> Graph::inputs(InputKind kind) const {
@@ -257,9 +295,9 @@ bool Graph::operator==(const Graph& other) const {
 }
 
 Scope::Scope(Graph& graph, std::string_view name) : graph_(graph) {
-  const std::string& parent = graph.current_scope();
-  previous_ =
-      graph.set_scope(parent.empty() ? std::string(name) : parent + "." + std::string(name));
+  const ScopeInfo& parent = graph.current_scope();
+  std::string path = parent.path.empty() ? "" : parent.path + ".";
+  previous_ = graph.set_scope(path.append(name), parent.phase);
 }
 
 std::vector<const Graph*> regions_of(const Node& node) {

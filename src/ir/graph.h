@@ -33,6 +33,9 @@ struct Type {
   std::string str() const;
 };
 
+/// Attributes of parameters in training graphs, both bool and true where they are absent.
+inline constexpr std::string_view kTrained = "trained", kDecays = "decays";
+
 using NodeId = uint32_t;
 inline constexpr NodeId kNoNode = ~NodeId{0};
 
@@ -54,12 +57,29 @@ struct Value {
   DType dtype() const { return type().dtype; }
 };
 
+/// Which part of a step a node belongs to. The text form prints it before the path: "backward:h.3".
+enum class Phase : uint8_t {
+  forward,  // of training, and all of inference
+  backward,
+  recompute,  // forward nodes that run again for the backward pass
+  optimizer,
+};
+
+/// Where in a model nodes stand.
+struct ScopeInfo {
+  Phase phase = Phase::forward;
+  std::string path;    // "h.3.attn"
+  std::string text;    // with the phase: "backward:h.3.attn"
+  int64_t layer = -1;  // the first number of the path; -1: none
+  size_t block = 0;    // length of the path up to that number: that of "h.3"
+};
+
 struct Node {
   const OpDef* op = nullptr;
   Attrs attrs;
   std::vector<ValueId> operands;
   std::vector<Type> results;
-  uint32_t scope = 0;  // index into Graph::scopes()
+  uint32_t scope = 0;  // index of a ScopeInfo in the graph
   bool operator==(const Node&) const = default;
 };
 
@@ -126,10 +146,10 @@ class Graph {
   /// `value` becomes the content of `state` (an input of kind parameter or state) for the next run.
   void update(Value state, Value value);
 
-  /// Names the nodes that are added from now on; returns the previous scope's index.
-  uint32_t set_scope(std::string_view name);
+  /// Places the nodes that are added from now on; returns the previous scope's index.
+  uint32_t set_scope(std::string_view path, Phase phase = Phase::forward);
   void restore_scope(uint32_t scope) { current_scope_ = scope; }
-  const std::string& current_scope() const { return scopes_[current_scope_]; }
+  const ScopeInfo& current_scope() const { return scopes_[current_scope_]; }
   uint32_t current_scope_index() const { return current_scope_; }
 
   // -- reading
@@ -144,13 +164,27 @@ class Graph {
   const std::vector<Output>& outputs() const { return outputs_; }
   std::vector<Output>& outputs() { return outputs_; }
   const Output* find_output(std::string_view name) const;
-  const std::string& scope_of(NodeId id) const { return scopes_[nodes_[id].scope]; }
-  const std::vector<std::string>& scopes() const { return scopes_; }
+  /// For messages and for the text form: phase and path.
+  const std::string& scope_of(NodeId id) const { return scopes_[nodes_[id].scope].text; }
+  Phase phase(NodeId id) const { return scopes_[nodes_[id].scope].phase; }
+  const std::string& path_of(NodeId id) const { return scopes_[nodes_[id].scope].path; }
+  int64_t layer(NodeId id) const { return scopes_[nodes_[id].scope].layer; }
+  /// The numbered block that the node belongs to: "h.3"; empty outside of blocks.
+  std::string_view block_of(NodeId id) const {
+    const ScopeInfo& scope = scopes_[nodes_[id].scope];
+    return std::string_view(scope.path).substr(0, scope.block);
+  }
+  size_t scope_count() const { return scopes_.size(); }
 
   bool is_input(NodeId id) const;
   Role role(NodeId id) const;
   InputKind input_kind(NodeId id) const { return kind_of(role(id)); }
   const std::string& input_name(NodeId id) const;
+  /// Of a parameter: whether training changes it. A frozen one has neither gradient nor moments.
+  bool is_trained(NodeId parameter) const;
+  void freeze(NodeId parameter);
+  /// Of a parameter: whether weight decay applies to it, as its declaration says.
+  bool is_decayed(NodeId parameter) const;
   /// Ids of all inputs, or of those of one kind, in order.
   const std::vector<NodeId>& inputs() const { return inputs_; }
   std::vector<NodeId> inputs(InputKind kind) const;
@@ -166,7 +200,7 @@ class Graph {
   std::vector<NodeId> inputs_;
   NameIndex input_index_;  // of positions in inputs_
   std::vector<Output> outputs_;
-  std::vector<std::string> scopes_;
+  std::vector<ScopeInfo> scopes_;
   NameIndex scope_index_;
   uint32_t current_scope_ = 0;
 };

@@ -12,7 +12,7 @@ constexpr uint32_t kNoScope = ~0u;
 }  // namespace
 
 Rewriter::Rewriter(const Graph& in, Types types)
-    : in_(in), types_(types), scopes_(in.scopes().size(), kNoScope) {
+    : in_(in), types_(types), scopes_(in.scope_count(), kNoScope) {
   first_.reserve(in.size());
   uint32_t values = 0;
   for (const Node& node : in.nodes()) {
@@ -26,7 +26,7 @@ Rewriter::Rewriter(const Graph& in, Types types)
 void Rewriter::enter_scope_of(NodeId old) {
   uint32_t& scope = scopes_[in_.node(old).scope];
   if (scope != kNoScope) return out_.restore_scope(scope);
-  out_.set_scope(in_.scope_of(old));
+  out_.set_scope(in_.path_of(old), in_.phase(old));
   scope = out_.current_scope_index();
 }
 

@@ -86,6 +86,17 @@ class Parser {
     skip_spaces();
     return true;
   }
+  /// "backward:h.3.attn", as ScopeInfo::text has it.
+  void set_scope(std::string_view text) {
+    constexpr std::pair<std::string_view, Phase> kPrefixes[] = {{"backward:", Phase::backward},
+                                                                {"recompute:", Phase::recompute},
+                                                                {"optimizer:", Phase::optimizer}};
+    if (text == "optimizer") return void(graph_.set_scope("", Phase::optimizer));
+    for (const auto& [prefix, phase] : kPrefixes)
+      if (text.starts_with(prefix))
+        return void(graph_.set_scope(text.substr(prefix.size()), phase));
+    graph_.set_scope(text);
+  }
   /// To the end of the text, or behind the brace that ends a region.
   void parse_lines() {
     while (next_line()) {
@@ -380,7 +391,7 @@ class Parser {
     if (accept("@")) {
       const size_t begin = at_;
       while (at_ < line_.size() && !is_space(line_[at_])) ++at_;
-      graph_.set_scope(line_.substr(begin, at_ - begin));
+      set_scope(line_.substr(begin, at_ - begin));
     } else {
       graph_.set_scope("");
     }

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "models/config_reader.h"
 #include "ops/ops.h"
 
 namespace brrr::models {
@@ -12,19 +11,9 @@ namespace brrr::models {
 /// gelu is the erf form, gelu_new the tanh form.
 enum class Activation { gelu, gelu_new, relu, silu };
 
-/// The name that is written to config.json.
-const std::string& name_of(Activation activation);
-/// Each activation's spellings, the written one first, for OptionTable::choice.
+/// Each activation's spellings in the order of the enumeration, the one that config.json gets
+/// first.
 const std::vector<std::vector<std::string>>& activation_choices();
-/// The activation of a spelling that activation_choices() lists.
-Activation activation_named(const std::string& spelling);
-/// The value of `key`, `fallback` where it is absent or null. Throws UserError for a name that is
-/// not among `supported`.
-Activation read_activation(const ConfigReader& keys, const char* key, Activation fallback,
-                           const std::vector<Activation>& supported = {
-                               Activation::gelu, Activation::gelu_new, Activation::relu,
-                               Activation::silu});
-
 /// x of any shape, element by element.
 Value activated(Value x, Activation activation);
 

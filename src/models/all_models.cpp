@@ -3,18 +3,19 @@
 #include <algorithm>
 
 #include "formats/json_file.h"
+#include "models/bert/bert_config.h"
 #include "models/causal_text.h"
-#include "models/model.h"
+#include "models/gemma3/gemma3_config.h"
+#include "models/gpt2/gpt2_config.h"
+#include "models/gpt_neox/gpt_neox_config.h"
+#include "models/llama/llama_config.h"
 
 namespace brrr::models {
 
-const Architecture& bert();
-const Architecture& gpt2();
-const Architecture& gpt_neox();
-const Architecture& llama();
-
 const std::vector<const Architecture*>& all_architectures() {
-  static const std::vector<const Architecture*> all = {&gpt2(), &llama(), &gpt_neox(), &bert()};
+  static const std::vector<const Architecture*> all = {
+      &Gpt2Config::architecture(), &LlamaConfig::architecture(), &Gemma3Config::architecture(),
+      &GptNeoxConfig::architecture(), &BertConfig::architecture()};
   return all;
 }
 

@@ -70,7 +70,8 @@ Graph CausalModel::loss(int64_t batch, int64_t length) const {
   const Value scale = g.input("loss_scale", {}, DType::f32);
   std::optional<Value> key;
   if (has_dropout()) key = g.input("rng_key", {2}, DType::i32);
-  const auto net = build(g, key);
+  Parameters parameters(g, Purpose::training);
+  const auto net = build(parameters, key, head());
   const Value logits = net->logits(net->trunk({tokens, length}));
   Scope scope(g, "loss");
   g.output("loss", sum(cross_entropy(logits, targets).losses, {0, 1}) * scale);
@@ -81,7 +82,8 @@ Graph CausalModel::forward(Dim batch, Dim length) const {
   check_length(length);
   Graph g;
   const Value tokens = g.input("tokens", {batch, length}, DType::i32);
-  const auto net = build(g, std::nullopt);
+  Parameters parameters(g, Purpose::inference);
+  const auto net = build(parameters, std::nullopt, head());
   const int64_t positions = length.is_symbol() ? sizes().context : length.size();
   g.output("logits", net->logits(net->trunk({tokens, positions})));
   return g;
@@ -100,7 +102,8 @@ Graph CausalModel::exchange(const ExchangeBinding& binding) const {
   rows.past = binding.past;
   rows.position_ids = cast(positions, DType::i32);
   rows.padding = hidden_padding(not_equal(mask, scalar(g, 0, DType::i64)));
-  const auto net = build(g, std::nullopt);
+  Parameters parameters(g, Purpose::inference);
+  const auto net = build(parameters, std::nullopt, head());
   const Value x = net->trunk(rows);
   g.output("logits", net->logits(x));
   std::rotate(g.outputs().begin(), g.outputs().end() - 1, g.outputs().end());
@@ -115,7 +118,8 @@ Graph CausalModel::decode(const DecodeBinding& binding) const {
   Graph g;
   const Value tokens = g.input("tokens", {binding.batch, binding.length}, DType::i32);
   const Value position = g.input("position", {}, DType::i32);
-  const auto net = build(g, std::nullopt);
+  Parameters parameters(g, Purpose::inference);
+  const auto net = build(parameters, std::nullopt, head());
   const Value x = net->trunk({tokens, binding.capacity, position, &binding});
   const Value last = slice(x, 1, binding.length - 1, 1);
   g.output("logits", net->logits(reshape(last, {Dim(binding.batch), x.shape()[-1]})));

@@ -5,8 +5,12 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "models/model.h"
+#include "ops/ops.h"
 
 namespace brrr::models {
 
@@ -39,6 +43,13 @@ struct CausalRows {
   Value kept(const char* name, int64_t layer, Value part, int64_t width) const;
 };
 
+/// The product that makes logits.
+enum class CausalHead {
+  none,  // another head reads the trunk
+  tied,  // the table of embeddings
+  own,
+};
+
 class CausalNet {
  public:
   virtual ~CausalNet() = default;
@@ -48,6 +59,52 @@ class CausalNet {
   virtual Value normed(Value x) const = 0;
   /// x: [..., C]. The last norm and the head; returns [..., V].
   virtual Value logits(Value x) const = 0;
+};
+
+/// The table of embeddings, the blocks, the last norm, and the head, which may be the table.
+template <typename Block, typename Norm>
+class CausalStack : public CausalNet {
+ public:
+  Value normed(Value x) const final { return (*norm_)(x); }
+  Value logits(Value x) const final {
+    x = normed(x);
+    Scope scope(g_, "lm_head");
+    return matmul(x, head_.value_or(embed_), false, true);
+  }
+
+ protected:
+  /// `name` of the table, [vocabulary, width]. `head` as in CausalModel::build.
+  CausalStack(Parameters& p, const std::string& name, int64_t vocabulary, int64_t width,
+              CausalHead head)
+      : g_(p.graph()), embed_(begin(p, name, {vocabulary, width}, head)) {}
+  /// Declares block `i` as the parameters `name`.i.
+  template <typename... Arguments>
+  void add_block(Parameters& p, const std::string& name, Arguments&&... arguments) {
+    const size_t i = blocks_.size();
+    p.set_place(fmt::format("h.{}", i));
+    blocks_.emplace_back(p, fmt::format("{}.{}", name, i), arguments...);
+  }
+  /// Declares the last norm, and the head where it is one of its own.
+  template <typename... Arguments>
+  void finish(Parameters& p, CausalHead head, const std::string& name, Arguments&&... arguments) {
+    p.set_place("norm");
+    norm_.emplace(p, name, arguments...);
+    p.set_place("head");
+    if (head == CausalHead::own) head_ = p.weight("lm_head.weight", embed_.shape());
+  }
+
+  Graph& g_;
+  Value embed_;
+  std::vector<Block> blocks_;
+
+ private:
+  static Value begin(Parameters& p, const std::string& name, Shape shape, CausalHead head) {
+    p.set_place("embed");
+    return p.table(name, std::move(shape), head == CausalHead::tied);
+  }
+
+  std::optional<Norm> norm_;
+  std::optional<Value> head_;
 };
 
 class CausalModel : public Model {
@@ -61,9 +118,12 @@ class CausalModel : public Model {
 
  protected:
   friend class CausalTextModel;
-  /// Declares the parameters in `g`. `rng_key`: i32[2] (seed, step); without it nothing is dropped.
-  virtual std::unique_ptr<CausalNet> build(Graph& g, std::optional<Value> rng_key) const = 0;
+  /// Declares the parameters. `rng_key`: i32[2] (seed, step); without it nothing is dropped.
+  virtual std::unique_ptr<CausalNet> build(Parameters& p, std::optional<Value> rng_key,
+                                           CausalHead head) const = 0;
+  virtual CausalHead head() const = 0;
   virtual bool has_dropout() const = 0;
+  void declare(Parameters& p) const final { build(p, std::nullopt, head()); }
 
  private:
   void check_length(Dim length) const;

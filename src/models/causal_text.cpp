@@ -22,40 +22,20 @@ constexpr std::string_view kTextClass = "ForSequenceClassification";
 
 class CausalTextModel final : public Model {
  public:
-  /// `language` is the model that has its own head; `trunk` the same with a tied one, which has no
-  /// parameters of a head.
-  CausalTextModel(ModelPtr language, ModelPtr trunk, Task task)
-      : language_(std::move(language)),
-        trunk_(std::dynamic_pointer_cast<const CausalModel>(std::move(trunk))),
+  CausalTextModel(ModelPtr language, Task task)
+      : language_(std::dynamic_pointer_cast<const CausalModel>(std::move(language))),
         task_(std::move(task)) {
-    BRRR_CHECK(trunk_ != nullptr, "[{}] is no causal language model",
-               language_->architecture().name);
+    BRRR_CHECK(language_ != nullptr, "a causal language model is expected");
     if (task_.labels.empty() || std::ssize(task_.labels) > kMostLabels)
       user_error("[{}] expected between 1 and {} labels; got {}", architecture().name, kMostLabels,
                  task_.labels.size());
   }
 
   const Architecture& architecture() const override { return language_->architecture(); }
-  ModelSizes sizes() const override { return trunk_->sizes(); }
-
-  std::vector<ParameterInfo> parameters() const override {
-    const ModelSizes s = sizes();
-    std::vector<ParameterInfo> list = trunk_->parameters();
-    double deviation = 0.02;
-    for (ParameterInfo& p : list) {
-      if (p.shape != Shape{s.vocabulary, s.width}) continue;
-      p.is_table = true;  // no head reads the embedding
-      deviation = p.fill.deviation;
-    }
-    list.push_back({.name = kScore,
-                    .shape = {outputs(), s.width},
-                    .fill = {Fill::Kind::normal, deviation},
-                    .part = Part::head});
-    return list;
-  }
+  ModelSizes sizes() const override { return language_->sizes(); }
 
   FileNames file_names() const override {
-    FileNames names = trunk_->file_names();
+    FileNames names = language_->file_names();
     names.tied.reset();  // the head of a language model may stand in a file, and is not read
     return names;
   }
@@ -78,17 +58,15 @@ class CausalTextModel final : public Model {
   }
 
   ModelPtr with_dropout(double probability) const override {
-    return std::make_shared<CausalTextModel>(language_->with_dropout(probability),
-                                             trunk_->with_dropout(probability), task_);
+    return std::make_shared<CausalTextModel>(language_->with_dropout(probability), task_);
   }
   ModelPtr with_vocabulary(int64_t size) const override {
-    return std::make_shared<CausalTextModel>(language_->with_vocabulary(size),
-                                             trunk_->with_vocabulary(size), task_);
+    return std::make_shared<CausalTextModel>(language_->with_vocabulary(size), task_);
   }
   ModelPtr with_untied_head() const override {
-    return std::make_shared<CausalTextModel>(language_->with_untied_head(), trunk_, task_);
+    return std::make_shared<CausalTextModel>(language_->with_untied_head(), task_);
   }
-  double dropout() const override { return trunk_->dropout(); }
+  double dropout() const override { return language_->dropout(); }
 
   Task task() const override { return task_; }
   ModelPtr with_task(const Task& task) const override { return language_->with_task(task); }
@@ -102,8 +80,8 @@ class CausalTextModel final : public Model {
   Graph forward(Dim batch, Dim length) const override {
     Graph g;
     const EncoderRows rows = rows_of(g, batch, length);
-    const auto net = trunk_->build(g, std::nullopt);
-    g.output("logits", logits_of(*net, {rows.tokens, positions(length)}, rows));
+    Parameters parameters(g, Purpose::inference);
+    g.output("logits", logits_of(parameters, std::nullopt, {rows.tokens, positions(length)}, rows));
     return g;
   }
   Graph decode(const DecodeBinding&) const override {
@@ -113,7 +91,7 @@ class CausalTextModel final : public Model {
   Graph exchange(const ExchangeBinding& binding) const override {
     if (binding.past)
       user_error("[{}] a model for {} has no cache", architecture().name, description(task_.head));
-    trunk_->check_length(Dim(binding.length));
+    language_->check_length(Dim(binding.length));
     Graph g;
     const Shape shape{binding.batch, binding.length};
     const Value tokens = g.input(exchange_names::kIds, shape, DType::i64);
@@ -121,11 +99,11 @@ class CausalTextModel final : public Model {
     const Value is_real = not_equal(mask, scalar(g, 0, DType::i64));
     CausalRows causal{cast(tokens, DType::i32), binding.length};
     causal.padding = hidden_padding(is_real);
-    const auto net = trunk_->build(g, std::nullopt);
     EncoderRows rows;
     rows.tokens = causal.tokens;
     rows.is_real = is_real;
-    g.output("logits", logits_of(*net, causal, rows));
+    Parameters parameters(g, Purpose::inference);
+    g.output("logits", logits_of(parameters, std::nullopt, causal, rows));
     return g;
   }
 
@@ -136,21 +114,32 @@ class CausalTextModel final : public Model {
   }
 
   EncoderRows rows_of(Graph& g, Dim batch, Dim length) const {
-    trunk_->check_length(length);
+    language_->check_length(length);
     EncoderRows rows;
     rows.tokens = g.input("tokens", {batch, length}, DType::i32);
     rows.lengths = g.input("lengths", {batch}, DType::i32);
     return rows;
   }
 
+  void declare(Parameters& p) const override {
+    language_->build(p, std::nullopt, CausalHead::none);
+    score_of(p);
+  }
+  Value score_of(Parameters& p) const {
+    p.set_part(Part::head);
+    p.set_place("head");
+    return p.weight(kScore, {outputs(), sizes().width});
+  }
+
   /// Returns [B, K].
-  Value logits_of(const CausalNet& net, const CausalRows& causal, const EncoderRows& rows) const {
-    const Value x = net.trunk(causal);  // [B, T, C]
-    Graph& g = *x.graph;
-    Scope scope(g, "score");
-    const Value weight = g.parameter(kScore, {outputs(), sizes().width});
+  Value logits_of(Parameters& p, const std::optional<Value>& rng_key, const CausalRows& causal,
+                  const EncoderRows& rows) const {
+    const auto net = language_->build(p, rng_key, CausalHead::none);
+    const Value x = net->trunk(causal);  // [B, T, C]
+    Scope scope(p.graph(), "score");
+    const Value weight = score_of(p);
     const Value last = pooled(x, rows, {.pooling = {Pooling::last_token}});  // [B, C]
-    return matmul(net.normed(last), weight, false, true);
+    return matmul(net->normed(last), weight, false, true);
   }
 
   Graph loss_graph(int64_t batch, int64_t length, bool trains) const {
@@ -164,33 +153,28 @@ class CausalTextModel final : public Model {
     if (task_.head == Head::values) values = g.input("values", {batch, outputs()}, DType::f32);
     const Value scale = g.input("loss_scale", {}, DType::f32);
     std::optional<Value> key;
-    if (trains && trunk_->has_dropout()) key = g.input("rng_key", {2}, DType::i32);
-    const auto net = trunk_->build(g, key);
-    const Value logits = logits_of(*net, {rows.tokens, length}, rows);
+    if (trains && language_->has_dropout()) key = g.input("rng_key", {2}, DType::i32);
+    Parameters parameters(g, trains ? Purpose::training : Purpose::inference);
+    const Value logits = logits_of(parameters, key, {rows.tokens, length}, rows);
     Scope scope(g, "loss");
     g.output("loss", text_loss(logits, targets, values) * scale);
     if (!trains) g.output("logits", cast(logits, DType::f32));
     return g;
   }
 
-  ModelPtr language_;
-  std::shared_ptr<const CausalModel> trunk_;
+  std::shared_ptr<const CausalModel> language_;
   Task task_;
 };
 
 std::optional<Task> text_task_of(std::string_view config, const std::string& what) {
-  const ConfigReader keys(config, what, "");
+  const ConfigReader keys(config, what);
   if (!class_name(keys).ends_with(kTextClass)) return std::nullopt;
   return read_text_task(keys);
 }
 
 ModelPtr causal_text_model(const Architecture& architecture, std::string_view config,
                            const std::string& what, const Task& task) {
-  ModelPtr language = architecture.parse(config, what);
-  Json json = io::parse_json(config, what);
-  json["tie_word_embeddings"] = true;
-  return std::make_shared<CausalTextModel>(std::move(language),
-                                           architecture.parse(json.dump(), what), task);
+  return std::make_shared<CausalTextModel>(architecture.parse(config, what), task);
 }
 
 }  // namespace brrr::models

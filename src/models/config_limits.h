@@ -21,14 +21,9 @@ class ConfigLimits {
   void size(const char* name, int64_t value, int64_t most) const {
     if (value < 1 || value > most) fail(name, fmt::format("between 1 and {}", most), value);
   }
-  void probability(const char* name, double value) const {
-    if (!(value >= 0 && value < 1)) fail(name, "a probability in [0, 1)", value);
-  }
-  void epsilon(const char* name, double value) const {
-    if (!(value > 0 && value < 1)) fail(name, "between 0 and 1", value);
-  }
-  void deviation(const char* name, double value) const {
-    if (!(value >= 0 && value <= 10)) fail(name, "between 0 and 10", value);
+  void multiple(const char* name, int64_t value, const char* divisor_name, int64_t divisor) const {
+    if (value % divisor != 0)
+      fail(name, fmt::format("a multiple of {} {}", divisor_name, divisor), value);
   }
 
  private:

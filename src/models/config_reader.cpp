@@ -8,15 +8,15 @@ namespace brrr::models {
 
 using io::Json;
 
-ConfigReader::ConfigReader(std::string_view text, std::string what, std::string needs)
-    : what_(std::move(what)), needs_(std::move(needs)), root_(io::parse_json(text, what_)) {
+ConfigReader::ConfigReader(std::string_view text, std::string what)
+    : what_(std::move(what)), root_(io::parse_json(text, what_)) {
   if (!root_.is_object())
     user_error("{}: expected a JSON object with the configuration of a model, found {}", what_,
                io::describe(root_));
 }
 
 ConfigReader::ConfigReader(const ConfigReader& outer, const char* key)
-    : what_(outer.what_ + ": " + key), needs_("the object needs it"), root_(*outer.find(key)) {
+    : what_(outer.what_ + ": " + key), root_(*outer.find(key)) {
   if (!root_.is_object()) outer.wrong(key, "an object", root_);
 }
 
@@ -26,7 +26,7 @@ bool ConfigReader::has(const char* key) const {
 }
 
 std::string ConfigReader::unknown_keys(const Json& written,
-                                       std::initializer_list<const char*> understood) const {
+                                       const std::vector<std::string>& understood) const {
   Json unknown = Json::object();
   for (const auto& item : root_.items())
     if (!written.contains(item.key()) &&
@@ -66,7 +66,7 @@ const Json* ConfigReader::find(const char* key) const {
 
 int64_t ConfigReader::required_integer(const char* key) const {
   const Json* value = find(key);
-  if (value == nullptr) user_error("{}: '{}' is missing; {}", what_, key, needs_);
+  if (value == nullptr) user_error("{}: '{}' is missing", what_, key);
   return integer_of(key, *value);
 }
 
@@ -77,7 +77,7 @@ std::optional<int64_t> ConfigReader::optional_integer(const char* key) const {
 }
 
 double ConfigReader::required_number(const char* key) const {
-  if (!has(key)) user_error("{}: '{}' is missing; {}", what_, key, needs_);
+  if (!has(key)) user_error("{}: '{}' is missing", what_, key);
   return number(key, 0);
 }
 
@@ -122,9 +122,14 @@ std::string ConfigReader::text(const char* key, const char* fallback) const {
   return value->get<std::string>();
 }
 
-void ConfigReader::insist(const char* key, bool wanted) const {
-  if (flag(key, wanted) != wanted)
-    user_error("{}: {} = {} is not supported; expected {}", what_, key, !wanted, wanted);
+void ConfigReader::insist(const char* key, const std::vector<Json>& supported) const {
+  if (!has(key) || std::ranges::find(supported, *find(key)) != supported.end()) return;
+  std::string expected;
+  for (const Json& value : supported)
+    expected += (expected.empty() ? "" : ", ") +
+                (value.is_string() ? value.get<std::string>() : value.dump());
+  user_error("{}: {} = {} is not supported; expected {}", what_, key, io::describe(*find(key)),
+             expected);
 }
 
 void ConfigReader::wrong(const char* key, const char* wanted, const Json& found) const {

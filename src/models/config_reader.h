@@ -15,9 +15,8 @@ namespace brrr::models {
 
 class ConfigReader {
  public:
-  /// `text` is the file, `what` its name, `needs` ends the message about a missing key. Throws
-  /// UserError for text that is no JSON object.
-  ConfigReader(std::string_view text, std::string what, std::string needs);
+  /// `text` is the file, `what` its name. Throws UserError for text that is no JSON object.
+  ConfigReader(std::string_view text, std::string what);
 
   /// An object inside of another one, which `key` names.
   ConfigReader(const ConfigReader& outer, const char* key);
@@ -37,8 +36,8 @@ class ConfigReader {
   double number(const char* key, double fallback) const;
   bool flag(const char* key, bool fallback) const;
   std::string text(const char* key, const char* fallback) const;
-  /// Throws UserError where the key has another value than the one that is supported.
-  void insist(const char* key, bool wanted) const;
+  /// Throws UserError where the key has a value, and one that is not among `supported`.
+  void insist(const char* key, const std::vector<io::Json>& supported) const;
 
   /// Throws UserError for weights in a format that is not read.
   void refuse_quantization() const;
@@ -46,17 +45,17 @@ class ConfigReader {
   /// Whether the key is there and not null.
   bool has(const char* key) const;
   const io::Json* find(const char* key) const;
-  /// The keys that are neither in `written` nor in `understood`, as the text of an object; "" when
+  /// The keys that are neither in `written` nor in `understood`, as the text of an object; "" where
   /// there are none.
   std::string unknown_keys(const io::Json& written,
-                           std::initializer_list<const char*> understood = {}) const;
+                           const std::vector<std::string>& understood = {}) const;
   const std::string& what() const { return what_; }
 
  private:
   [[noreturn]] void wrong(const char* key, const char* wanted, const io::Json& found) const;
   int64_t integer_of(const char* key, const io::Json& value) const;
 
-  std::string what_, needs_;
+  std::string what_;
   io::Json root_;
 };
 

@@ -169,7 +169,8 @@ Graph EncoderModel::loss_graph(int64_t batch, int64_t length, bool trains) const
   const Value scale = g.input("loss_scale", {}, DType::f32);
   std::optional<Value> key;
   if (trains && has_dropout()) key = g.input("rng_key", {2}, DType::i32);
-  const auto net = build(g, key);
+  Parameters parameters(g, trains ? Purpose::training : Purpose::inference);
+  const auto net = build(parameters, key);
   const Value logits = head_of(*net, net->trunk(rows));
   Scope scope(g, "loss");
   const Value total = by_text ? text_loss(logits, targets, values)
@@ -190,7 +191,8 @@ Graph EncoderModel::scored(int64_t batch, int64_t length) const {
 Graph EncoderModel::forward(Dim batch, Dim length) const {
   Graph g;
   const EncoderRows rows = rows_of(g, batch, length);
-  const auto net = build(g, std::nullopt);
+  Parameters parameters(g, Purpose::inference);
+  const auto net = build(parameters, std::nullopt);
   const Value x = net->trunk(rows);
   const Task t = task();
   if (t.head == Head::embedding) {
@@ -207,7 +209,8 @@ Graph EncoderModel::forward_at(int64_t batch, int64_t length, int64_t places) co
   Graph g;
   const EncoderRows rows = rows_of(g, Dim(batch), Dim(length));
   const Value at = g.input("places", {places}, DType::i32);
-  const auto net = build(g, std::nullopt);
+  Parameters parameters(g, Purpose::inference);
+  const auto net = build(parameters, std::nullopt);
   const Value x = net->trunk(rows);
   const Value chosen = embedding(reshape(x, {Dim(batch * length), x.shape()[2]}), at);
   g.output("logits", net->token_logits(chosen));
@@ -229,7 +232,8 @@ Graph EncoderModel::exchange(const ExchangeBinding& binding) const {
     rows.types = cast(g.input(exchange_names::kTypes, shape, DType::i64), DType::i32);
   rows.tokens = cast(ids, DType::i32);
   rows.is_real = not_equal(mask, scalar(g, 0, DType::i64));
-  const auto net = build(g, std::nullopt);
+  Parameters parameters(g, Purpose::inference);
+  const auto net = build(parameters, std::nullopt);
   const Value x = net->trunk(rows);
   const Task t = task();
   if (t.head == Head::embedding) {

@@ -67,9 +67,10 @@ class EncoderModel : public Model {
   Graph decode(const DecodeBinding& binding) const final;
 
  protected:
-  /// Declares the parameters in `g`. `rng_key`: i32[2] (seed, step); without it nothing is dropped.
-  virtual std::unique_ptr<EncoderNet> build(Graph& g, std::optional<Value> rng_key) const = 0;
+  /// Declares the parameters. `rng_key`: i32[2] (seed, step); without it nothing is dropped.
+  virtual std::unique_ptr<EncoderNet> build(Parameters& p, std::optional<Value> rng_key) const = 0;
   virtual bool has_dropout() const = 0;
+  void declare(Parameters& p) const final { build(p, std::nullopt); }
 
  private:
   EncoderRows rows_of(Graph& g, Dim batch, Dim length) const;

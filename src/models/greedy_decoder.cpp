@@ -57,7 +57,7 @@ Graph greedy_decoder(const Model& model, int64_t capacity, std::span<const int32
     }
     std::vector<ValueId> operands;
     for (const ValueId operand : step.node(id).operands) operands.push_back(value_of(operand).id);
-    body.set_scope(step.scope_of(id));
+    body.set_scope(step.path_of(id), step.phase(id));
     const NodeId copy = body.add_copy(step.node(id), operands);
     for (uint32_t port = 0; port < step.node(id).results.size(); ++port)
       mapped[id].push_back(body.value(copy, port));

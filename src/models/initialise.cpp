@@ -61,7 +61,7 @@ void initialise(const ParameterInfo& parameter, uint32_t seed, std::span<float> 
 
 FloatWeights initial_weights(const Model& model, uint32_t seed) {
   std::map<std::string, ParameterInfo, std::less<>> by_name;
-  for (ParameterInfo& p : model.parameters()) by_name.emplace(p.name, std::move(p));
+  for (const ParameterInfo& p : model.parameters()) by_name.emplace(p.name, p);
   return [by_name = std::move(by_name), seed](std::string_view name, std::span<float> out) {
     const auto at = by_name.find(name);
     BRRR_CHECK(at != by_name.end(), "the model has no parameter '{}'", name);

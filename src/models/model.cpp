@@ -1,5 +1,7 @@
 #include "models/model.h"
 
+#include <sstream>
+
 #include "base/errors.h"
 
 namespace brrr::models {
@@ -42,6 +44,16 @@ TextEnds text_ends_within(int64_t vocabulary, int64_t begin, const std::vector<i
   return e;
 }
 
+std::vector<ParameterInfo> Model::parameters() const {
+  std::call_once(declared_, [&] {
+    Graph graph;
+    Parameters p(graph, Purpose::inference);
+    declare(p);
+    parameters_ = p.list();
+  });
+  return parameters_;
+}
+
 int64_t Model::parameter_count() const {
   int64_t n = 0;
   for (const ParameterInfo& p : parameters()) n += p.shape.elements();
@@ -71,6 +83,13 @@ ModelPtr Model::with_task(const Task&) const {
 
 Graph Model::forward_at(int64_t, int64_t, int64_t) const {
   throw InternalError("forward_at of " + architecture().name);
+}
+
+KeyValues preset_values(std::string_view command_line) {
+  KeyValues values;
+  std::istringstream words{std::string(command_line)};
+  for (std::string name, value; words >> name >> value;) values.emplace_back(name.substr(2), value);
+  return values;
 }
 
 const ModelOption* Architecture::find_option(std::string_view canonical_name) const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,35 +17,12 @@
 
 #include "base/options.h"
 #include "ir/graph.h"
+#include "models/parameters.h"
 #include "models/task.h"
 
 namespace brrr::models {
 
 struct Architecture;
-
-/// What a parameter holds before training.
-struct Fill {
-  enum class Kind { zeros, ones, normal };
-  Kind kind = Kind::zeros;
-  double deviation = 0;  // of normal, whose mean is 0
-};
-
-/// What a parameter belongs to.
-enum class Part {
-  trunk,   // every file has it
-  pooler,  // what stands before the heads of several tasks; files without such a task lack it
-  head,    // the head of one task, for its labels
-};
-
-struct ParameterInfo {
-  std::string name;  // in graphs, and in the files that Brrr writes
-  Shape shape;
-  Fill fill;
-  /// Rows are only looked up and never multiplied (positions, an input embedding apart from the
-  /// head): such a parameter costs no FLOPs, and a token reads one row of it.
-  bool is_table = false;
-  Part part = Part::trunk;
-};
 
 /// The sizes that reports show and memory depends on.
 struct ModelSizes {
@@ -108,8 +86,8 @@ class Model {
   virtual ~Model() = default;
   virtual const Architecture& architecture() const = 0;
   virtual ModelSizes sizes() const = 0;
-  /// In the order in which files list them. A tied head is no parameter of its own.
-  virtual std::vector<ParameterInfo> parameters() const = 0;
+  /// As the net declares them. A tied head is no parameter of its own.
+  std::vector<ParameterInfo> parameters() const;
   virtual FileNames file_names() const = 0;
   virtual TextEnds text_ends() const = 0;
   /// The architecture's own options that describe this model (Architecture::options), complete.
@@ -162,6 +140,14 @@ class Model {
   /// causal; with `whole_scores`, and where attention is not causal, 6 N + 12 L (H D) T: every
   /// query sees every key.
   double flops_per_token(int64_t length, bool whole_scores = false) const;
+
+ protected:
+  /// Declares the parameters.
+  virtual void declare(Parameters& p) const = 0;
+
+ private:
+  mutable std::once_flag declared_;
+  mutable std::vector<ParameterInfo> parameters_;
 };
 
 /// What a model is made of when it is described by options.
@@ -205,8 +191,7 @@ struct Architecture {
   KeyValues defaults() const;
 };
 
-/// The rows of a table as options of an architecture. `S` is a plain struct of settings whose
-/// defaults are those of the options.
+/// The rows of a table as options of an architecture.
 template <typename S>
 std::vector<ModelOption> options_of(const OptionTable<S>& table) {
   std::vector<ModelOption> list;
@@ -214,8 +199,9 @@ std::vector<ModelOption> options_of(const OptionTable<S>& table) {
   for (size_t i = 0; i < infos.size(); ++i) {
     ModelOption option;
     static_cast<OptionInfo&>(option) = infos[i];
-    option.canonical = [row = table.rows()[i]](const std::string& text) {
-      S settings;
+    option.canonical = [row = table.rows()[i],
+                        defaults = table.defaults()](const std::string& text) {
+      S settings = defaults;
       row.set(settings, text);
       return row.get(settings)[0];
     };
@@ -224,10 +210,10 @@ std::vector<ModelOption> options_of(const OptionTable<S>& table) {
   return list;
 }
 
-/// The settings that `given` describes; others keep their defaults.
+/// The settings that `given` describes; others have the table's defaults.
 template <typename S>
 S settings_from(const OptionTable<S>& table, const KeyValues& given) {
-  S settings;
+  S settings = table.defaults();
   for (const auto& [name, value] : given) table.set(settings, table.find(name), value, "--" + name);
   return settings;
 }
@@ -238,6 +224,9 @@ KeyValues settings_to(const OptionTable<S>& table, const S& settings) {
   for (const auto& row : table.rows()) all.emplace_back(row.name, row.get(settings)[0]);
   return all;
 }
+
+/// The values of a preset, written as on a command line: "--n-layer 4 --dropout 0".
+KeyValues preset_values(std::string_view command_line);
 
 /// Every architecture; all_models.cpp is the list.
 const std::vector<const Architecture*>& all_architectures();

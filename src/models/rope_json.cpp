@@ -17,7 +17,9 @@ RopeConfig::Kind kind_of(const ConfigReader& scaling) {
              scaling.what(), io::in_quotes(name));
 }
 
-void read_scaling(RopeConfig& rope, const ConfigReader& scaling, int64_t context) {
+}  // namespace
+
+void read_rope_object(RopeConfig& rope, const ConfigReader& scaling, int64_t context) {
   rope.kind = kind_of(scaling);
   using Kind = RopeConfig::Kind;
   rope.theta = scaling.number("rope_theta", rope.theta);
@@ -42,8 +44,6 @@ void read_scaling(RopeConfig& rope, const ConfigReader& scaling, int64_t context
   }
 }
 
-}  // namespace
-
 void read_rope(RopeConfig& rope, const ConfigReader& keys, int64_t context) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!keys.has(key)) continue;
@@ -52,7 +52,7 @@ void read_rope(RopeConfig& rope, const ConfigReader& keys, int64_t context) {
       if (value.is_object())
         user_error("{}: settings of its own for a kind of layer ({}) are not supported",
                    scaling.what(), io::in_quotes(name));
-    read_scaling(rope, scaling, context);
+    read_rope_object(rope, scaling, context);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "models/task_json.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/errors.h"
 
@@ -8,8 +9,21 @@ namespace brrr::models {
 
 using io::Json;
 
-/// The names of the labels by their number. Without id2label there are as many as num_labels says,
-/// or transformers' two.
+namespace {
+
+/// The endings of the names of transformers' classes.
+struct ClassEnding {
+  const char* text;
+  Head head;
+};
+constexpr std::array kClassEndings = {ClassEnding{"ForMaskedLM", Head::masked_token},
+                                      ClassEnding{"ForPreTraining", Head::masked_token},
+                                      ClassEnding{"ForSequenceClassification", Head::classes},
+                                      ClassEnding{"ForTokenClassification", Head::token_classes},
+                                      ClassEnding{"Model", Head::embedding}};
+
+}  // namespace
+
 std::vector<std::string> read_labels(const ConfigReader& keys) {
   const Json* map = keys.find("id2label");
   if (map == nullptr || map->is_null()) {
@@ -67,6 +81,26 @@ Task read_text_task(const ConfigReader& keys) {
         "{}: problem_type must be regression, single_label_classification or "
         "multi_label_classification; got {}",
         keys.what(), io::in_quotes(problem));
+  return task;
+}
+
+const char* class_ending(Head head) {
+  if (head == Head::values) head = Head::classes;
+  for (const ClassEnding& ending : kClassEndings)
+    if (ending.head == head) return ending.text;
+  return "Model";
+}
+
+Task read_encoder_task(const ConfigReader& keys) {
+  Task task{.head = Head::embedding};
+  const std::string name = class_name(keys);
+  for (const ClassEnding& ending : kClassEndings)
+    if (name.ends_with(ending.text)) {
+      task.head = ending.head;
+      break;
+    }
+  if (task.head == Head::classes) return read_text_task(keys);
+  if (task.head == Head::token_classes) task.labels = read_labels(keys);
   return task;
 }
 

@@ -22,6 +22,12 @@ Task read_text_task(const ConfigReader& keys);
 /// The name of the class in "architectures"; "" when there is none.
 std::string class_name(const ConfigReader& keys);
 
+/// The task that an encoder's class name says: masked tokens, classes of texts or of tokens; of any
+/// other class the trunk alone is read. Throws UserError.
+Task read_encoder_task(const ConfigReader& keys);
+/// The ending of the name of the class for a head: "ForMaskedLM".
+const char* class_ending(Head head);
+
 /// "id2label", "label2id" and "problem_type" of a task that has labels.
 void write_labels(const Task& task, io::Json& json);
 

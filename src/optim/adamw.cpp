@@ -32,14 +32,13 @@ void update_by_plain_adamw(Update& u, const Group& group) {
   const Value t = cast(u.step, DType::f32);
   const Value c1 = 1.0 - pow(scalar(g, o.beta1), t), c2 = 1.0 - pow(scalar(g, o.beta2), t);
   const Value finite = less(u.scale, scalar(g, INFINITY));  // false of NaN: nothing changes
-  const std::vector<int64_t> decays = decays_of(group);
   for (size_t i = 0; i < group.size(); ++i) {
     const Value param = group[i].param, grad = in_f32(group[i].grad) * u.scale;
     const Value m = u.state("adam_m", group[i]), v = u.state("adam_v", group[i]);
     const Value new_m = m * o.beta1 + grad * (1 - o.beta1);
     const Value new_v = v * o.beta2 + square(grad) * (1 - o.beta2);
     const Value move = (new_m / c1) / (sqrt(new_v / c2) + o.eps);
-    const Value kept = decays[i] != 0 ? param * (1.0 - u.learning_rate * o.weight_decay) : param;
+    const Value kept = group[i].decays ? param * (1.0 - u.learning_rate * o.weight_decay) : param;
     g.update(param, where(finite, kept - u.learning_rate * move, param));
     g.update(m, where(finite, new_m, m));
     g.update(v, where(finite, new_v, v));

@@ -58,7 +58,9 @@ void Update::append_node(Op op, const Group& group, const std::vector<std::vecto
     for (size_t k = 0; k < count; ++k)
       states[k * n + i] = state(kinds[i][k].kind, group[i], kinds[i][k].type);
   operands.insert(operands.end(), states.begin(), states.end());
-  attrs.set("decays", decays_of(group));
+  std::vector<int64_t> decays;
+  for (const Trained& t : group) decays.push_back(t.decays);
+  attrs.set("decays", std::move(decays));
   attrs.set("weight_decay", options.weight_decay);
   const auto next = call(op, operands, std::move(attrs));
   for (size_t i = 0; i < n; ++i) {
@@ -85,12 +87,6 @@ Value in_f32(Value v) {
   return cast(v, DType::f32);
 }
 
-std::vector<int64_t> decays_of(const Group& group) {
-  std::vector<int64_t> decays;
-  for (const Trained& t : group) decays.push_back(t.param.shape().rank() >= 2);
-  return decays;
-}
-
 namespace {
 
 // Streams of dropout are small numbers; those of rounding begin here.
@@ -103,9 +99,10 @@ Group take_gradients(Graph& g) {
   for (const Output& o : g.outputs())
     if (o.gradient_of != kNoNode) gradients[o.gradient_of] = o.value;
   for (NodeId id : g.inputs(InputKind::parameter)) {
+    if (!g.is_trained(id)) continue;
     const auto found = gradients.find(id);
     BRRR_CHECK(found != gradients.end(), "{} has no gradient", g.input_name(id));
-    group.push_back({g.value(id), g.value(found->second), g.input_name(id)});
+    group.push_back({g.value(id), g.value(found->second), g.input_name(id), g.is_decayed(id)});
   }
   std::erase_if(g.outputs(),
                 [](const Output& o) { return o.gradient_of != kNoNode || o.name == kScaledLoss; });
@@ -171,7 +168,7 @@ void append_update(Update& u, const Group& group) {
 }  // namespace
 
 void attach_optimizer(Graph& g, const Optimizer& options, Accumulation accumulation) {
-  g.set_scope("optimizer");
+  g.set_scope("", Phase::optimizer);
   Group group = take_gradients(g);
   if (accumulation != Accumulation::none) accumulate(g, group, accumulation);
   if (accumulation == Accumulation::none || accumulation == Accumulation::last) {

@@ -10,6 +10,7 @@ namespace brrr::optim {
 struct Trained {
   Value param, grad;
   std::string name;
+  bool decays = true;  // weight decay applies
 };
 using Group = std::vector<Trained>;
 
@@ -37,9 +38,6 @@ struct Update {
   /// The state of that kind, f32 in the parameter's shape unless another type is given.
   Value state(const std::string& kind, const Trained& t, std::optional<Type> type = std::nullopt);
 };
-
-/// One entry for each parameter: whether weight decay applies to it.
-std::vector<int64_t> decays_of(const Group& group);
 
 /// A gradient in f32: unrounded where rounding it was the last thing that was done.
 Value in_f32(Value gradient);

@@ -6,11 +6,15 @@
 namespace brrr {
 namespace {
 
-// Which nodes depend on a parameter, and so may need a gradient.
+bool is_trained_parameter(const Graph& graph, NodeId id) {
+  return graph.is_input(id) && graph.input_kind(id) == InputKind::parameter && graph.is_trained(id);
+}
+
+// Which nodes depend on a trained parameter, and so may need a gradient.
 std::vector<bool> depends_on_parameters(const Graph& graph) {
   std::vector<bool> depends(graph.size());
   for (NodeId id = 0; id < graph.size(); ++id) {
-    depends[id] = graph.is_input(id) && graph.input_kind(id) == InputKind::parameter;
+    depends[id] = is_trained_parameter(graph, id);
     for (const ValueId& v : graph.node(id).operands) depends[id] = depends[id] || depends[v.node];
   }
   return depends;
@@ -59,7 +63,7 @@ Graph differentiate(const Graph& in, const std::string& loss, Notes* notes) {
 
   std::vector<std::vector<Value>> grads(forward_size);
   for (NodeId id = 0; id < forward_size; ++id) grads[id].resize(g.node(id).results.size());
-  g.set_scope("backward:" + g.scope_of(root.node));
+  g.set_scope(g.path_of(root.node), Phase::backward);
   grads[root.node][root.port] = full(g, {}, 1, g.type(root).dtype);
 
   for (NodeId id = root.node + 1; id-- > 0;) {
@@ -80,7 +84,7 @@ Graph differentiate(const Graph& in, const std::string& loss, Notes* notes) {
           "[differentiate] '{}' depends on a parameter through {}{}, which has no derivative: {}",
           loss, op.name, g.scope_of(id).empty() ? "" : fmt::format(" (at {})", g.scope_of(id)),
           op.no_gradient);
-    g.set_scope("backward:" + g.scope_of(id));
+    g.set_scope(g.path_of(id), Phase::backward);
     VjpContext context(g, id, grads[id], wanted);
     op.vjp(context);
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -94,7 +98,8 @@ Graph differentiate(const Graph& in, const std::string& loss, Notes* notes) {
     }
   }
   for (NodeId id : g.inputs(InputKind::parameter)) {
-    g.set_scope("backward:" + g.scope_of(id));
+    if (!g.is_trained(id)) continue;
+    g.set_scope(g.path_of(id), Phase::backward);
     Value grad = id < forward_size ? grads[id][0] : Value{};
     if (grad.graph == nullptr) {
       grad = full(g, g.type({id, 0}).shape, 0, g.type({id, 0}).dtype);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "machine/device.h"
+#include "models/freeze.h"
 #include "passes/memory/rematerialize.h"
 #include "train/dataset.h"
 #include "train/text_samples.h"
@@ -138,7 +139,13 @@ bool better(const Plan& a, const Plan& b) {
 }  // namespace
 
 std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& model) {
-  const Graph loss = model.loss(o.batch_size, o.context);
+  const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
+  const auto loss_graph = [&](int64_t length) {
+    Graph graph = model.loss(o.batch_size, length);
+    models::freeze(graph, frozen);
+    return graph;
+  };
+  const Graph loss = loss_graph(o.context);
   const Graph eval = model.scored(o.eval_batch_size, o.context);
   auto session =
       std::make_unique<Session>(loss, eval, machine::backend_for(o.device), session_options(o));
@@ -146,7 +153,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
     if (length < o.context) {
       // Tasks are evaluated on rows of all lengths, language models on windows.
       const Graph shorter = o.task.empty() ? Graph() : model.scored(o.eval_batch_size, length);
-      session->add_shorter(model.loss(o.batch_size, length), o.task.empty() ? nullptr : &shorter);
+      session->add_shorter(loss_graph(length), o.task.empty() ? nullptr : &shorter);
     }
   if (o.writes_samples()) session->add_decode(sampling_graph(o, model));
   return session;

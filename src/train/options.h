@@ -51,6 +51,7 @@ struct TrainOptions {
   /// Filled: all of them.
   std::map<std::string, std::string> model_settings;
   std::string init_from = "scratch";  // or a folder: a checkpoint, a run, or a Hugging Face model
+  std::vector<std::string> freeze;  // places and parameters that are not trained (models/freeze.h)
 
   // Training.
   int64_t max_steps = 2000;     // 0: from num_train_epochs

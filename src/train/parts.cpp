@@ -6,6 +6,7 @@
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "models/freeze.h"
 #include "ops/op.h"
 #include "passes/pipeline.h"
 #include "train/dataset.h"
@@ -143,6 +144,15 @@ std::vector<std::string> start_lines(const Session& session, const models::Model
                               counted(sizes.layers, "layer"), counted(sizes.heads, "head"),
                               sizes.width, o.context, session.engine().backend().name,
                               counted(thread_count(), "thread")));
+  if (!o.freeze.empty()) {
+    const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
+    int64_t elements = 0;
+    for (const models::ParameterInfo& p : model.parameters())
+      if (frozen.contains(p.name)) elements += p.shape.elements();
+    lines.push_back(fmt::format("frozen: {:.2f}M parameters of {}, by --freeze {}",
+                                1e-6 * static_cast<double>(elements),
+                                counted(std::ssize(frozen), "tensor"), fmt::join(o.freeze, ",")));
+  }
   lines.push_back(fmt::format("memory: {}; compiled in {}", arena_parts(session, o),
                               duration_text(session.compile_seconds())));
   if (o.explain)

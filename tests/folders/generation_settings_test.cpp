@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "support/temp_folder.h"
 
 namespace brrr::io {
@@ -15,7 +15,7 @@ models::ModelPtr small_model() {
   c.vocab_size = 100;
   c.n_embd = 8, c.n_head = 2, c.n_layer = 1, c.n_positions = 8;
   c.bos_token_id = 3, c.eos_token_id = 4;
-  return models::gpt2_model(c);
+  return c.model();
 }
 
 GenerationSettings read(const test::TempFolder& folder, const std::string& text) {

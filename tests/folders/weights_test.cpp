@@ -10,14 +10,12 @@
 
 #include "folders/model_folder.h"
 #include "formats/json_file.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "support/temp_folder.h"
 
 namespace brrr::io {
 namespace {
 
-using models::gpt2_config_json;
-using models::gpt2_model;
 using models::Gpt2Config;
 using test::TempFolder;
 
@@ -33,7 +31,7 @@ Gpt2Config small() {
 
 /// A model in memory whose tensors can be renamed, reshaped and removed before it is written.
 struct Weights {
-  explicit Weights(const Gpt2Config& config) : Weights(*gpt2_model(config)) {}
+  explicit Weights(const Gpt2Config& config) : Weights(*config.model()) {}
   explicit Weights(const models::Model& model) {
     for (const models::ParameterInfo& e : model.parameters()) {
       std::vector<float>& v = values[e.name];
@@ -81,20 +79,20 @@ TEST(Weights, NamesShapesAndOrderOfHuggingFace) {
       {"transformer.ln_f.weight", {8}},
       {"transformer.ln_f.bias", {8}},
       {"lm_head.weight", {65, 8}}};
-  const auto found = gpt2_model(c)->parameters();
+  const auto found = c.model()->parameters();
   ASSERT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     EXPECT_EQ(found[i].name, wanted[i].first);
     EXPECT_EQ(found[i].shape, wanted[i].second);
   }
-  EXPECT_EQ(gpt2_model(Gpt2Config{})->parameters().size(), 148u);
+  EXPECT_EQ(Gpt2Config{}.model()->parameters().size(), 148u);
 }
 
 TEST(Weights, MatchesWithAndWithoutPrefixAndIgnoresMasks) {
   TempFolder folder;
   const Gpt2Config c = small();
   Weights w(c);
-  EXPECT_EQ(count(*match_tensors(w.written(folder / "a"), *gpt2_model(c))), w.views.size());
+  EXPECT_EQ(count(*match_tensors(w.written(folder / "a"), *c.model())), w.views.size());
 
   for (auto& [name, view] : w.views) view.name = name.substr(std::strlen("transformer."));
   w.views["mask"] = {"h.0.attn.bias", f32, Shape({1, 1, 2, 2}),
@@ -106,8 +104,8 @@ TEST(Weights, MatchesWithAndWithoutPrefixAndIgnoresMasks) {
   head.name = "lm_head.weight";
   w.views["head"] = head;
   const auto file = w.written(folder / "b");
-  const auto matched = match_tensors(file, *gpt2_model(c));
-  EXPECT_EQ(count(*matched), gpt2_model(c)->parameters().size());
+  const auto matched = match_tensors(file, *c.model());
+  EXPECT_EQ(count(*matched), c.model()->parameters().size());
   const TensorView& t = *matched->find("transformer.h.1.mlp.c_fc.weight");
   EXPECT_EQ(t.name, "transformer.h.1.mlp.c_fc.weight");
   std::vector<float> read(t.shape.elements());
@@ -149,7 +147,7 @@ TEST(Weights, ATiedHeadThatDiffersIsLoadedUntied) {
   TempFolder folder;
   const Gpt2Config c = small();
   Weights w(c);
-  write_file_atomically(folder.path() / "config.json", gpt2_config_json(c));
+  write_file_atomically(folder.path() / "config.json", c.json());
   w.written(folder.path());
   EXPECT_TRUE(read_definition(folder.path())->file_names().tied.has_value());
   std::vector<float> head(65 * 8, 0.5f);
@@ -177,7 +175,7 @@ TEST(Weights, WhatDoesNotMatchIsNamed) {
     Weights w(c);
     change(w.views);
     const auto file = w.written(folder / "damaged");
-    return test::user_error_of([&] { match_tensors(file, *gpt2_model(config)); });
+    return test::user_error_of([&] { match_tensors(file, *config.model()); });
   };
   using Views = std::map<std::string, TensorView>;
   const auto expect = [](const std::string& message, const char* part) {
@@ -221,12 +219,12 @@ TEST(Weights, AFolderRoundTrip) {
   const Weights w(c);
   std::vector<TensorView> list;
   for (const auto& [name, view] : w.views) list.push_back(view);
-  write_model_files(folder.path(), *gpt2_model(c), list);
+  write_model_files(folder.path(), *c.model(), list);
   const auto file = std::make_shared<WeightFiles>(folder.path());
   EXPECT_EQ(SafetensorsFile(folder / kSingleWeights).metadata().at("format"), "pt");
   EXPECT_EQ(count(*match_tensors(file, *read_definition(folder.path()))), list.size());
   list.pop_back();
-  EXPECT_THROW(write_model_files(folder.path(), *gpt2_model(c), list), InternalError);
+  EXPECT_THROW(write_model_files(folder.path(), *c.model(), list), InternalError);
 }
 
 /// The small GPT-2 in two shards with an index, all of which can be changed before they are
@@ -253,7 +251,7 @@ TEST(WeightShards, AreReadAsOne) {
   TempFolder folder;
   const Shards shards;
   shards.write(folder.path());
-  write_file_atomically(folder / "config.json", gpt2_config_json(small()));
+  write_file_atomically(folder / "config.json", small().json());
   EXPECT_TRUE(holds_model(folder.path()));
   const auto files = std::make_shared<WeightFiles>(folder.path());
   const auto matched = match_tensors(files, *read_definition(folder.path()));
@@ -304,8 +302,7 @@ TEST(WeightShards, ManyFaultsAreCounted) {
   Weights w(small());
   for (auto& [name, view] : w.views) view.shape = Shape({view.shape.elements(), 1});
   const auto files = w.written(folder / "m");
-  const std::string message =
-      test::user_error_of([&] { match_tensors(files, *gpt2_model(small())); });
+  const std::string message = test::user_error_of([&] { match_tensors(files, *small().model()); });
   size_t named = 0;
   for (size_t at = 0; (at = message.find("must have the shape", at)) != std::string::npos; ++at)
     ++named;

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/errors.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brrr;

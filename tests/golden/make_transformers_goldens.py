@@ -29,6 +29,11 @@ NEOX = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_laye
 GPT2 = dict(vocab_size=61, n_embd=32, n_layer=3, n_head=4, n_positions=32, resid_pdrop=0.0,
             embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2,
             tie_word_embeddings=True)
+# Without a token of padding: transformers trains no embedding of that token.
+GEMMA3 = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=6,
+              num_attention_heads=4, num_key_value_heads=2, head_dim=12, query_pre_attn_scalar=10,
+              max_position_embeddings=32, sliding_window=7, bos_token_id=1, eos_token_id=2,
+              pad_token_id=None, tie_word_embeddings=True)
 BATCH, LENGTH = 2, 21
 
 ROPE_LLAMA3 = dict(rope_type="llama3", rope_theta=1000.0, factor=8.0, low_freq_factor=1.0,
@@ -48,6 +53,14 @@ CASES = {
     "llama_yarn": dict(model_type="llama", rope_parameters=ROPE_YARN),
     "llama_yarn_mscale": dict(model_type="llama", rope_parameters=dict(
         ROPE_YARN, mscale=1.2, mscale_all_dim=0.7, beta_fast=16.0, beta_slow=2.0)),
+    "gemma3": dict(model_type="gemma3_text"),
+    "gemma3_scaled": dict(
+        model_type="gemma3_text", num_hidden_layers=3, num_key_value_heads=1, attention_bias=True,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        tie_word_embeddings=False,
+        rope_parameters=dict(
+            full_attention=dict(rope_type="linear", rope_theta=1000.0, factor=8.0),
+            sliding_attention=dict(rope_type="default", rope_theta=50.0))),
     "gpt2_inverse_layer": dict(model_type="gpt2", n_inner=40, reorder_and_upcast_attn=True,
                                scale_attn_by_inverse_layer_idx=True),
     "gpt2_unscaled": dict(model_type="gpt2", n_inner=24, scale_attn_weights=False,
@@ -70,10 +83,11 @@ CASES = {
 
 def make(name, case):
     model_type = case["model_type"]
-    case = dict({"gpt_neox": NEOX, "gpt2": GPT2}.get(model_type, COMMON), **case)
+    own = {"gpt_neox": NEOX, "gpt2": GPT2, "gemma3_text": GEMMA3}
+    case = dict(own.get(model_type, COMMON), **case)
     case.pop("model_type")
     case.setdefault("tie_word_embeddings", False)
-    if model_type not in ("gpt_neox", "gpt2"):  # which have settings of their own for positions
+    if model_type not in own:  # which have settings of their own for positions
         case.setdefault("rope_parameters", dict(rope_type="default", rope_theta=10000.0))
     config = transformers.AutoConfig.for_model(model_type, **case)
     torch.manual_seed(sum(map(ord, name)))

@@ -6,8 +6,7 @@
 #include "data/token_source.h"
 #include "infer/evaluate.h"
 #include "infer/generator.h"
-#include "models/gpt2/gpt2.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "models/initialise.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
@@ -29,14 +28,14 @@ class Devices : public testing::TestWithParam<Where> {
                                 : test::locked_backend(log_, where == Where::recording);
   }
   std::unique_ptr<Session> session(Where where, const SessionOptions& options) {
-    const Graph g = models::gpt2_loss_graph(config_, 2, 5);
+    const Graph g = config_.model()->loss(2, 5);
     auto s = std::make_unique<Session>(g, g, backend(where), options);
-    s->add_shorter(models::gpt2_loss_graph(config_, 2, 3));
+    s->add_shorter(config_.model()->loss(2, 3));
     const int64_t forecast = s->forecast().total();
     s->allocate();
     EXPECT_EQ(forecast, s->engine().arena_bytes());
     load_parameters(s->engine(), [&](std::string_view name, std::span<float> out) {
-      models::initial_weights(*models::gpt2_model(config_), 1)(name, out);
+      models::initial_weights(*config_.model(), 1)(name, out);
     });
     return s;
   }
@@ -151,12 +150,11 @@ TEST_P(Devices, CheckpointsMoveBetweenDevices) {
       train(*s, 0, 3, 2);
       TrainerState state;
       state.step = 3;
-      const auto model = models::gpt2_model(config_);
+      const auto model = config_.model();
       save_checkpoint(folder.path(), {s->engine(), *model, *tokenizer}, o, state);
     }
     const auto s = session(second, options);
-    load_checkpoint(folder.path() / "checkpoint-000003", s->engine(), *models::gpt2_model(config_),
-                    o.optim);
+    load_checkpoint(folder.path() / "checkpoint-000003", s->engine(), *config_.model(), o.optim);
     train(*s, 3, 6, 2);
     EXPECT_TRUE(states(*s) == states(*whole));
   }
@@ -164,15 +162,14 @@ TEST_P(Devices, CheckpointsMoveBetweenDevices) {
 
 TEST_P(Devices, GenerateTheSameTokens) {
   const auto weights = [&](std::string_view name, std::span<float> out) {
-    models::initial_weights(*models::gpt2_model(config_), 1)(name, out);
+    models::initial_weights(*config_.model(), 1)(name, out);
     for (float& x : out) x *= 8;  // so that tokens differ
   };
   for (const bool cache : {true, false}) {
     std::vector<int32_t> tokens[2];
     for (const bool there : {false, true}) {
-      infer::Generator g(models::gpt2_model(config_), backend(there ? GetParam() : Where::host),
-                         models::made_weights(*models::gpt2_model(config_), weights),
-                         {.use_cache = cache});
+      infer::Generator g(config_.model(), backend(there ? GetParam() : Where::host),
+                         models::made_weights(*config_.model(), weights), {.use_cache = cache});
       const std::vector<int32_t> prompt{3, 1, 4};
       tokens[there] = g.generate(prompt, 20, infer::Sampler({1.0, 0, 1.0, 7}, 0));
     }

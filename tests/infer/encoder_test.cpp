@@ -16,7 +16,7 @@
 #include "folders/sentence_folder.h"
 #include "formats/safetensors.h"
 #include "infer/generator.h"
-#include "models/bert/bert_model.h"
+#include "models/bert/bert_config.h"
 #include "models/initialise.h"
 #include "support/models_folder.h"
 #include "support/temp_folder.h"
@@ -31,7 +31,7 @@ models::ModelPtr small_model(models::Task task) {
   c.vocab_size = 101, c.hidden_size = 24, c.num_hidden_layers = 2, c.num_attention_heads = 3;
   c.intermediate_size = 40, c.max_position_embeddings = 70, c.initializer_range = 0.3;
   c.task = std::move(task);
-  return models::bert_model(c);
+  return c.model();
 }
 
 /// Texts of 1 to 70 tokens, the second half of every other one of type 1.

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/target.h"
-#include "models/llama/llama_model.h"
+#include "models/llama/llama_config.h"
 #include "ops/fused.h"
 #include "passes/pipeline.h"
 #include "passes/weights/derived_weight.h"
@@ -25,7 +25,7 @@ models::ModelPtr model(bool has_bias) {
   c.head_dim = 16;
   c.intermediate_size = 96;
   c.qkv_bias = has_bias;
-  return models::llama_model(c);
+  return c.model();
 }
 
 Graph compiled(bool has_bias, DType precision, std::set<std::string> disabled) {

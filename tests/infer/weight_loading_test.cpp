@@ -7,7 +7,7 @@
 
 #include "backend/cpu/target.h"
 #include "folders/weights.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "models/initialise.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
@@ -56,7 +56,7 @@ std::vector<float> logits(Engine& engine, size_t program) {
 
 TEST(WeightLoading, MatricesOf16BitsAreReadInTheFile) {
   const test::TempFolder folder;
-  const models::ModelPtr model = models::gpt2_model(test::tiny_gpt2());
+  const models::ModelPtr model = test::tiny_gpt2().model();
   write_folder(folder.path(), *model, DType::bf16);
   const auto weights = io::open_weights(folder.path(), *model);
   Engine engine(cpu::cpu_backend(), WrittenBy::loader);
@@ -83,7 +83,7 @@ TEST(WeightLoading, MatricesOf16BitsAreReadInTheFile) {
 
 // Whatever the file stores: the panels are made of the same numbers.
 TEST(WeightLoading, AnyStoredDtypeGivesTheNumbersOfItsConversion) {
-  const models::ModelPtr model = models::gpt2_model(test::tiny_gpt2());
+  const models::ModelPtr model = test::tiny_gpt2().model();
   for (const DType precision : {DType::f32, DType::bf16, DType::f16})
     for (const DType stored : {DType::f32, DType::bf16}) {
       const test::TempFolder folder;

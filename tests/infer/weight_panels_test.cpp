@@ -6,8 +6,7 @@
 #include "backend/cpu/target.h"
 #include "base/panels.h"
 #include "infer/module_runner.h"
-#include "models/gpt2/gpt2.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "modules/onnx/onnx_module.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
@@ -36,9 +35,8 @@ Graph compiled(const Backend& backend, DType dtype, int64_t tokens, const char* 
   p.refresher = Refresher::loader;
   if (*disabled != '\0') p.disabled.insert(disabled);
   PipelineReport report;
-  const Graph g =
-      run_pipeline(models::gpt2_decode_graph(config(), {1, tokens, config().n_positions, dtype}),
-                   backend.target(), p, &report);
+  const Graph g = run_pipeline(config().model()->decode({1, tokens, config().n_positions, dtype}),
+                               backend.target(), p, &report);
   for (const PassRecord& pass : report)
     if (pass.name == "weight_panels") *notes = pass.notes;
   return g;
@@ -117,7 +115,7 @@ TEST(WeightPlaces, ArePermuted) {
 TEST_P(WeightPanels, TextsAreTheSame) {
   infer::GeneratorOptions options;
   options.precision = GetParam();
-  const models::ModelPtr model = models::gpt2_model(config());
+  const models::ModelPtr model = config().model();
   EXPECT_EQ(test::generated(model, options), test::generated(model, options, "weight_panels"));
 }
 

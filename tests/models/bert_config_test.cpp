@@ -4,7 +4,7 @@
 
 #include "base/errors.h"
 #include "formats/json_file.h"
-#include "models/bert/bert_model.h"
+#include "models/bert/bert_config.h"
 #include "support/temp_folder.h"
 
 namespace brrr::models {
@@ -25,13 +25,13 @@ BertConfig parse_bert(const std::string& more, const std::string& type = "bert")
 TEST(BertConfig, KnownParameterCounts) {
   BertConfig c;
   c.task = {.head = Head::masked_token};
-  EXPECT_EQ(bert_model(c)->parameter_count(), 109'514'298);  // BertForMaskedLM, BERT base
+  EXPECT_EQ(c.model()->parameter_count(), 109'514'298);  // BertForMaskedLM, BERT base
   c.task = {.head = Head::classes, .labels = {"a", "b"}};
-  EXPECT_EQ(bert_model(c)->parameter_count(), 109'483'778);  // BertForSequenceClassification
+  EXPECT_EQ(c.model()->parameter_count(), 109'483'778);  // BertForSequenceClassification
   c.type = BertType::roberta;
   c.vocab_size = 50265, c.max_position_embeddings = 514, c.type_vocab_size = 1, c.pad_token_id = 1;
-  EXPECT_EQ(bert_model(c)->parameter_count(), 124'647'170);  // RoBERTa base
-  EXPECT_EQ(bert_model(c)->sizes().context, 512);
+  EXPECT_EQ(c.model()->parameter_count(), 124'647'170);  // RoBERTa base
+  EXPECT_EQ(c.model()->sizes().context, 512);
 }
 
 TEST(BertConfig, TasksAreToldByTheClass) {
@@ -75,9 +75,9 @@ TEST(BertConfig, EveryFieldSurvivesTheRoundTrip) {
               (type == std::string("mpnet") ? "1" : "2") +
               R"(,"max_position_embeddings":40,"initializer_range":0.5,"kept":[1,{"a":2}],"hidden_act":"relu","activation":"relu","hidden_dropout_prob":0.25,"dropout":0.25,"attention_dropout":0.125,"attention_probs_dropout_prob":0.125,"classifier_dropout":0.5,"seq_classif_dropout":0.5,"layer_norm_eps":1e-6,"tie_word_embeddings":false,"type_vocab_size":3)",
           type);
-      const BertConfig again = parse_bert_config(bert_config_json(c), "again");
-      EXPECT_EQ(again, c) << type << task << bert_config_json(c);
-      EXPECT_NE(bert_config_json(c).find("\"kept\""), std::string::npos);
+      const BertConfig again = parse_bert_config(c.json(), "again");
+      EXPECT_EQ(again, c) << type << task << c.json();
+      EXPECT_NE(c.json().find("\"kept\""), std::string::npos);
       EXPECT_EQ(c.hidden_dropout_prob, 0.25);
       EXPECT_EQ(c.attention_probs_dropout_prob, 0.125);
       const bool has_own = type != std::string("mpnet");
@@ -141,7 +141,7 @@ TEST(BertConfig, MpnetPadsWithTokenOne) {
 }
 
 TEST(BertConfig, AnEncoderDoesNotGenerate) {
-  const ModelPtr model = bert_model(parse_bert(""));
+  const ModelPtr model = parse_bert("").model();
   EXPECT_NE(test::user_error_of([&] { model->decode({}); }).find("an encoder does not generate"),
             std::string::npos);
   EXPECT_NE(

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/json_file.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "support/temp_folder.h"
 
 namespace brrr::models {
@@ -26,9 +26,9 @@ Gpt2Config small() {
 
 TEST(Gpt2Config, KnownParameterCounts) {
   Gpt2Config c;
-  EXPECT_EQ(gpt2_model(c)->parameter_count(), 124'439'808);
+  EXPECT_EQ(c.model()->parameter_count(), 124'439'808);
   c.n_embd = 1600, c.n_layer = 48, c.n_head = 25;
-  EXPECT_EQ(gpt2_model(c)->parameter_count(), 1'557'611'200);
+  EXPECT_EQ(c.model()->parameter_count(), 1'557'611'200);
   EXPECT_NO_THROW(c.validate());
 }
 
@@ -40,23 +40,23 @@ TEST(Gpt2Config, EveryFieldSurvivesTheRoundTrip) {
   c.n_inner = 100, c.scale_attn_weights = false, c.scale_attn_by_inverse_layer_idx = true,
   c.reorder_and_upcast_attn = true;
   c.bos_token_id = 3, c.eos_token_id = 64;
-  EXPECT_EQ(parse(gpt2_config_json(c)), c);
-  EXPECT_EQ(parse(gpt2_config_json(Gpt2Config{})), Gpt2Config{});
+  EXPECT_EQ(parse(c.json()), c);
+  EXPECT_EQ(parse(Gpt2Config{}.json()), Gpt2Config{});
 }
 
 TEST(Gpt2Config, TokensOutsideTheVocabularyAreWrittenAsNone) {
   const Gpt2Config c = small();
-  EXPECT_TRUE(io::parse_json(gpt2_config_json(c), "t")["eos_token_id"].is_null());
-  EXPECT_EQ(parse(gpt2_config_json(c)).eos_token_id, -1);
-  EXPECT_TRUE(gpt2_model(c)->text_ends().ends.empty());
-  EXPECT_FALSE(gpt2_model(c)->text_ends().begin.has_value());
-  EXPECT_EQ(gpt2_model(Gpt2Config{})->text_ends().ends, std::vector<int32_t>{50256});
+  EXPECT_TRUE(io::parse_json(c.json(), "t")["eos_token_id"].is_null());
+  EXPECT_EQ(parse(c.json()).eos_token_id, -1);
+  EXPECT_TRUE(c.model()->text_ends().ends.empty());
+  EXPECT_FALSE(c.model()->text_ends().begin.has_value());
+  EXPECT_EQ(Gpt2Config{}.model()->text_ends().ends, std::vector<int32_t>{50256});
 }
 
 TEST(Gpt2Config, DefaultsAndUnknownKeys) {
   Gpt2Config c =
       parse(std::string(kSmall) + R"(,"summary_type":"cls_index","task_specific_params":{"a":1}})");
-  const io::Json written = io::parse_json(gpt2_config_json(c), "t");
+  const io::Json written = io::parse_json(c.json(), "t");
   EXPECT_EQ(written["summary_type"], "cls_index") << "what is not known is kept";
   EXPECT_EQ(written["task_specific_params"]["a"], 1);
   c.unknown_keys.clear();
@@ -119,7 +119,7 @@ TEST(Gpt2Config, LargestAllowedSizesDoNotOverflow) {
   c.n_embd = int64_t{1} << 18, c.n_layer = 4096, c.n_head = 1;
   c.tie_word_embeddings = false;
   c.validate();
-  EXPECT_GT(gpt2_model(c)->parameter_count(), int64_t{3} << 50);
+  EXPECT_GT(c.model()->parameter_count(), int64_t{3} << 50);
 }
 
 }  // namespace

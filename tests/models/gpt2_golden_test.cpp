@@ -9,7 +9,7 @@
 #include "backend/cpu/target.h"
 #include "backend/reference/interpreter.h"
 #include "formats/safetensors.h"
-#include "models/gpt2/gpt2.h"
+#include "models/gpt2/gpt2_config.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
@@ -37,7 +37,8 @@ struct Golden {
     c.n_layer = config["n_layer"];
     c.n_head = config["n_head"];
     c.bias = config["bias"];
-    c.activation = models::activation_named(config["activation"].get<std::string>());
+    c.activation = static_cast<models::Activation>(
+        match_choice(config["activation"].get<std::string>(), models::activation_choices()));
     c.tie_word_embeddings = config["tie"];
     c.layer_norm_epsilon = config["eps"];
     c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = 0;
@@ -131,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(PyTorch, Gpt2Golden,
 
 TEST_P(Gpt2Golden, Logits) {
   Engine engine(backend());
-  const Graph g = models::gpt2_logits_graph(golden.model(), golden.batch, golden.length);
+  const Graph g = golden.model().model()->forward(golden.batch, golden.length);
   const size_t p = engine.add(run_pipeline(g, engine.backend().target(), {}));
   engine.allocate();
   golden.load(engine);
@@ -145,7 +146,7 @@ TEST_P(Gpt2Golden, LossAndEveryGradient) {
   Engine engine(backend());
   PipelineOptions options;
   options.loss = "loss";
-  const Graph g = models::gpt2_loss_graph(golden.model(), golden.batch, golden.length);
+  const Graph g = golden.model().model()->loss(golden.batch, golden.length);
   const size_t p = engine.add(run_pipeline(g, engine.backend().target(), options));
   engine.allocate();
   golden.load(engine);
@@ -168,7 +169,7 @@ void run_ten_steps(const Golden& golden, Engine& engine, DType precision, Check&
   adamw.eps = golden.adamw["eps"];
   adamw.weight_decay = golden.adamw["weight_decay"];
   adamw.max_grad_norm = golden.adamw["clip"];
-  Graph g = models::gpt2_loss_graph(golden.model(), golden.batch, golden.length);
+  Graph g = golden.model().model()->loss(golden.batch, golden.length);
   PipelineOptions options;
   options.loss = "loss";
   options.precision = precision;

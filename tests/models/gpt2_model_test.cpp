@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
-#include "models/gpt2/gpt2.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "passes/passes.h"
 #include "support/gpt2.h"
 
@@ -27,9 +26,9 @@ TEST(Gpt2, HasAsManyParametersAsPublished) {
     c.n_layer = s.layers;
     c.n_head = s.heads;
     c.n_embd = s.width;
-    const Graph g = models::gpt2_loss_graph(c, 4, 1024);
+    const Graph g = c.model()->loss(4, 1024);
     EXPECT_EQ(parameters_of(g), s.parameters);
-    EXPECT_EQ(models::gpt2_model(c)->parameter_count(), s.parameters);
+    EXPECT_EQ(c.model()->parameter_count(), s.parameters);
     verify(g);
   }
 }
@@ -39,25 +38,24 @@ TEST(Gpt2, CountsParametersOfEveryVariant) {
     for (bool tied : {true, false}) {
       auto c = test::tiny_gpt2(bias);
       c.tie_word_embeddings = tied;
-      EXPECT_EQ(parameters_of(models::gpt2_logits_graph(c, 1, 4)),
-                models::gpt2_model(c)->parameter_count());
+      EXPECT_EQ(parameters_of(c.model()->forward(1, 4)), c.model()->parameter_count());
     }
 }
 
 TEST(Gpt2, TakesASymbolicBatch) {
   const auto c = test::tiny_gpt2();
-  const Graph g = models::gpt2_logits_graph(c, Dim::symbol("batch"), 5);
+  const Graph g = c.model()->forward(Dim::symbol("batch"), 5);
   EXPECT_EQ(g.type(g.find_output("logits")->value).shape.str(), "[batch,5,13]");
   const Graph bound = specialize(g, {{"batch", 3}});
   verify(bound);
-  const Graph direct = models::gpt2_logits_graph(c, 3, 5);
+  const Graph direct = c.model()->forward(3, 5);
   const auto in = test::gpt2_inputs(direct, c, 2);
   EXPECT_EQ(test::difference(reference::evaluate(bound, in), reference::evaluate(direct, in)), 0);
 }
 
 TEST(Gpt2, DoesNotSeeTheFuture) {
   const auto c = test::tiny_gpt2();
-  const Graph g = models::gpt2_logits_graph(c, 1, 8);
+  const Graph g = c.model()->forward(1, 8);
   auto in = test::gpt2_inputs(g, c, 2);
   const auto before = reference::evaluate(g, in).at("logits").data;
   in["tokens"].data[5] = in["tokens"].data[5] == 0 ? 1 : 0;
@@ -71,14 +69,14 @@ TEST(Gpt2, DoesNotSeeTheFuture) {
 TEST(Gpt2, DecodesWithItsCacheAsWithout) {
   for (bool bias : {true, false}) {
     const auto c = test::tiny_gpt2(bias);
-    const Graph whole = models::gpt2_logits_graph(c, 2, 8);
+    const Graph whole = c.model()->forward(2, 8);
     const auto in = test::gpt2_inputs(whole, c, 6);
     const auto& tokens = in.at("tokens");
     const auto logits = reference::evaluate(whole, in).at("logits").data;
     auto state = in;
     for (int64_t position = 0; position < 8;) {
       const int64_t length = position == 0 ? 3 : 1;
-      const Graph g = models::gpt2_decode_graph(c, {2, length, c.n_positions});
+      const Graph g = c.model()->decode({2, length, c.n_positions});
       if (position == 0)
         for (NodeId id : g.inputs(InputKind::state)) {
           RefTensor& cache = state[g.input_name(id)];
@@ -105,7 +103,7 @@ TEST(Gpt2, DecodesWithItsCacheAsWithout) {
 
 TEST(Gpt2, RefusesALengthBeyondItsContext) {
   try {
-    models::gpt2_logits_graph(test::tiny_gpt2(), 1, 9);
+    test::tiny_gpt2().model()->forward(1, 9);
     ADD_FAILURE() << "no error";
   } catch (const UserError& e) {
     EXPECT_EQ(std::string(e.what()), "[gpt2] the length must be at most 8 positions; got 9");

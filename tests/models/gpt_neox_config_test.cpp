@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "formats/json_file.h"
-#include "models/gpt_neox/gpt_neox_model.h"
+#include "models/gpt_neox/gpt_neox_config.h"
 #include "support/temp_folder.h"
 
 namespace brrr::models {
@@ -23,10 +23,10 @@ GptNeoxConfig parse_neox(const std::string& more) {
 
 TEST(GptNeoxConfig, KnownParameterCounts) {
   GptNeoxConfig c;
-  EXPECT_EQ(gpt_neox_model(c)->parameter_count(), 20'554'567'680);  // GPT-NeoX-20B
+  EXPECT_EQ(c.model()->parameter_count(), 20'554'567'680);  // GPT-NeoX-20B
   c.vocab_size = 50304, c.hidden_size = 512, c.intermediate_size = 2048;
   c.num_hidden_layers = 6, c.num_attention_heads = 8;
-  EXPECT_EQ(gpt_neox_model(c)->parameter_count(), 70'426'624);  // Pythia 70M
+  EXPECT_EQ(c.model()->parameter_count(), 70'426'624);  // Pythia 70M
 }
 
 TEST(GptNeoxConfig, DefaultsAreThoseOfTransformers) {
@@ -38,11 +38,11 @@ TEST(GptNeoxConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_FALSE(c.tie_word_embeddings);
   EXPECT_EQ(c.rope.theta, 10000);
   EXPECT_EQ(c.rotated_width(), 2);
-  const TextEnds ends = gpt_neox_model(c)->text_ends();
+  const TextEnds ends = c.model()->text_ends();
   EXPECT_EQ(ends.begin, 0);
   EXPECT_EQ(ends.ends, std::vector<int32_t>{2});
   const TextEnds none =
-      gpt_neox_model(parse_neox(R"(,"bos_token_id":null,"eos_token_id":null)"))->text_ends();
+      parse_neox(R"(,"bos_token_id":null,"eos_token_id":null)").model()->text_ends();
   EXPECT_FALSE(none.begin);
   EXPECT_TRUE(none.ends.empty());
 }
@@ -74,8 +74,8 @@ TEST(GptNeoxConfig, EveryFieldSurvivesTheRoundTrip) {
       const GptNeoxConfig c = parse_neox(
           std::string(rope) + R"(,"hidden_act":")" + activation +
           R"(","max_position_embeddings":77,"use_parallel_residual":false,"attention_bias":false,"tie_word_embeddings":true,"layer_norm_eps":1e-6,"initializer_range":0.5,"attention_dropout":0.25,"hidden_dropout":0.125,"bos_token_id":null,"eos_token_id":[3,5],"classifier_dropout":0.1)");
-      EXPECT_EQ(parse_gpt_neox_config(gpt_neox_config_json(c), "again"), c) << rope << activation;
-      const io::Json written = io::parse_json(gpt_neox_config_json(c, DType::bf16), "written");
+      EXPECT_EQ(parse_gpt_neox_config(c.json(), "again"), c) << rope << activation;
+      const io::Json written = io::parse_json(c.json(DType::bf16), "written");
       EXPECT_EQ(written["classifier_dropout"], 0.1) << "what is not known is kept";
       EXPECT_EQ(written["dtype"], "bfloat16");
       EXPECT_FALSE(written.contains("rope_parameters")) << "one spelling is written";
@@ -135,7 +135,7 @@ TEST(GptNeoxModel, IsDescribedByItsOptions) {
 
 // Dropout has a stream of its own at every place.
 TEST(GptNeoxModel, StreamsOfDropoutDiffer) {
-  const Graph g = gpt_neox_model(parse_neox(""))->with_dropout(0.1)->loss(2, 8);
+  const Graph g = parse_neox("").model()->with_dropout(0.1)->loss(2, 8);
   std::vector<int64_t> streams;
   for (const Node& node : g.nodes())
     if (node.attrs.find("stream") != nullptr) streams.push_back(node.attrs.get<int64_t>("stream"));

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "formats/json_file.h"
-#include "models/llama/llama_model.h"
+#include "models/llama/llama_config.h"
 #include "support/temp_folder.h"
 
 namespace brrr::models {
@@ -23,14 +23,14 @@ LlamaConfig parse_llama(const std::string& more, const std::string& type = "llam
 
 TEST(LlamaConfig, KnownParameterCounts) {
   LlamaConfig c;
-  EXPECT_EQ(llama_model(c)->parameter_count(), 6'738'415'616);  // Llama 2 7B
+  EXPECT_EQ(c.model()->parameter_count(), 6'738'415'616);  // Llama 2 7B
   c.vocab_size = 128256, c.hidden_size = 2048, c.intermediate_size = 8192;
   c.num_hidden_layers = 16, c.num_key_value_heads = 8, c.head_dim = 64;
   c.tie_word_embeddings = true;
-  EXPECT_EQ(llama_model(c)->parameter_count(), 1'235'814'400);  // Llama 3.2 1B
+  EXPECT_EQ(c.model()->parameter_count(), 1'235'814'400);  // Llama 3.2 1B
   c.vocab_size = 49152, c.hidden_size = 576, c.intermediate_size = 1536;
   c.num_hidden_layers = 30, c.num_attention_heads = 9, c.num_key_value_heads = 3;
-  EXPECT_EQ(llama_model(c)->parameter_count(), 134'515'008);  // SmolLM 135M
+  EXPECT_EQ(c.model()->parameter_count(), 134'515'008);  // SmolLM 135M
 }
 
 TEST(LlamaConfig, DefaultsAreThoseOfTransformers) {
@@ -76,8 +76,8 @@ TEST(LlamaConfig, EveryFieldSurvivesTheRoundTrip) {
           std::string(rope) +
               R"(,"num_key_value_heads":2,"head_dim":6,"tie_word_embeddings":true,"eos_token_id":[3,5],"bos_token_id":1,"use_sliding_window":true,"sliding_window":9,"max_window_layers":1,"attention_dropout":0.25,"pad_token_id":4)",
           type);
-      EXPECT_EQ(parse_llama_config(llama_config_json(c), "again"), c) << type << rope;
-      const io::Json written = io::parse_json(llama_config_json(c, DType::bf16), "written");
+      EXPECT_EQ(parse_llama_config(c.json(), "again"), c) << type << rope;
+      const io::Json written = io::parse_json(c.json(DType::bf16), "written");
       EXPECT_EQ(written["pad_token_id"], 4) << "what is not known is kept";
       EXPECT_EQ(written["dtype"], "bfloat16");
       EXPECT_FALSE(written.contains("rope_parameters")) << "one spelling is written";
@@ -96,7 +96,7 @@ TEST(LlamaConfig, BothSpellingsOfRopeMeanTheSame) {
 TEST(LlamaConfig, DynamicRopeEndsAtTheTrainedLength) {
   const LlamaConfig c = parse_llama(
       R"(,"max_position_embeddings":64,"rope_scaling":{"rope_type":"dynamic","factor":4,"original_max_position_embeddings":16})");
-  EXPECT_EQ(llama_model(c)->sizes().context, 16);
+  EXPECT_EQ(c.model()->sizes().context, 16);
 }
 
 TEST(LlamaConfig, WhatIsNotSupportedIsNamed) {

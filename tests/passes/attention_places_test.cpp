@@ -324,7 +324,7 @@ TEST(AttentionPlaces, AnyNumberOfAxes) {
 /// What has no kernel is decomposed.
 TEST(AttentionPlaces, OfGpt2) {
   const auto config = test::tiny_gpt2(true, 0.2);
-  const Graph loss = models::gpt2_loss_graph(config, 2, 5);
+  const Graph loss = config.model()->loss(2, 5);
   PipelineOptions options;
   options.loss = "loss";
   options.verify = true;

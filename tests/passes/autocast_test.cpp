@@ -12,9 +12,7 @@
 namespace brrr {
 namespace {
 
-Graph gpt2_graph(double dropout = 0) {
-  return models::gpt2_loss_graph(test::tiny_gpt2(true, dropout), 2, 5);
-}
+Graph gpt2_graph(double dropout = 0) { return test::tiny_gpt2(true, dropout).model()->loss(2, 5); }
 
 Graph trained(const Graph& loss, DType precision, std::set<std::string> disabled = {}) {
   PipelineOptions p;

@@ -59,7 +59,7 @@ models::Gpt2Config small_config() {
   c.n_embd = 48;  // sizes of which fp8 multiplies some
   return c;
 }
-Graph loss_graph() { return models::gpt2_loss_graph(small_config(), 2, 8); }
+Graph loss_graph() { return small_config().model()->loss(2, 8); }
 
 std::vector<std::string> derived_in(const Graph& g) {
   std::vector<std::string> names;

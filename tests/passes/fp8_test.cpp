@@ -26,7 +26,7 @@ Graph trained(const models::Gpt2Config& config, bool fp8, const Target& target =
   p.precision = DType::bf16;
   p.fp8 = fp8;
   p.verify = true;
-  return run_pipeline(models::gpt2_loss_graph(config, 2, 8), target, p, report);
+  return run_pipeline(config.model()->loss(2, 8), target, p, report);
 }
 
 Target runs_all() {
@@ -86,7 +86,7 @@ TEST(Fp8, TheHeadStaysInBf16WhereItsLogitsAreWrittenOut) {
   p.disabled = {"match_loss_head"};
   auto config = config_of();
   config.vocab_size = 48;
-  const Graph g = run_pipeline(models::gpt2_loss_graph(config, 2, 8), runs_all(), p);
+  const Graph g = run_pipeline(config.model()->loss(2, 8), runs_all(), p);
   EXPECT_EQ(count(g, "scaled_matmul"), 24u);
   EXPECT_EQ(count(g, "matmul"), 3u);
 }
@@ -174,7 +174,7 @@ TEST(Tf32, IsAllowedWhereTheTargetHasIt) {
     p.loss = "loss";
     p.matmul_precision = MatmulPrecision::high;
     p.verify = true;
-    const Graph g = run_pipeline(models::gpt2_loss_graph(config_of(), 2, 8), target, p);
+    const Graph g = run_pipeline(config_of().model()->loss(2, 8), target, p);
     size_t allowed = 0, products = 0;
     for (const Node& node : g.nodes()) {
       if (node.op->op_class != OpClass::contraction || node.op->name.starts_with("attention"))

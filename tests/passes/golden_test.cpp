@@ -45,7 +45,7 @@ void compare_with_goldens(const std::string& name, const PipelineOptions& base, 
   options.dump_folder = folder.path().string();
   options.dump_prefix = name + "_";
   options.verify = true;
-  run_pipeline(models::gpt2_loss_graph(config, 2, 4), target, options);
+  run_pipeline(config.model()->loss(2, 4), target, options);
   const fs::path goldens = fs::path(BRRR_SOURCE_DIR) / "tests/golden/graphs";
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder.path()))

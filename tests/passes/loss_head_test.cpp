@@ -267,7 +267,7 @@ TEST(LossHeadOfGpt2, MeansTheSameWithAnyOfThePassesDisabled) {
       for (double dropout : {0.0, 0.2}) {
         auto config = test::tiny_gpt2(bias, dropout);
         config.tie_word_embeddings = tied;
-        const Graph loss = models::gpt2_loss_graph(config, 2, 5);
+        const Graph loss = config.model()->loss(2, 5);
         const auto in = test::gpt2_inputs(loss, config, 7);
         const auto exact = reference::evaluate(
             trained_head(loss, DType::f32, {"match_loss_head", "join_loss_head"}), in);
@@ -299,7 +299,7 @@ TEST(LossHeadOfGpt2, GivesTheGradientOfTheWeightsUnrounded) {
          {std::set<std::string>{}, {"join_loss_head"}, {"keep_accumulators"}}) {
       auto config = test::tiny_gpt2();
       config.tie_word_embeddings = tied;
-      const Graph g = trained_head(models::gpt2_loss_graph(config, 2, 5), DType::bf16, off);
+      const Graph g = trained_head(config.model()->loss(2, 5), DType::bf16, off);
       int heads = 0;
       for (const Node& node : g.nodes()) {
         if (!is(node, Op::linear_cross_entropy_step, Op::linear_cross_entropy_grad)) continue;
@@ -315,7 +315,7 @@ TEST(LossHeadOfGpt2, GivesTheGradientOfTheWeightsUnrounded) {
 
 TEST(LossHeadOfGpt2, EvaluationHoldsNoLogits) {
   const auto config = test::tiny_gpt2(true, 0.2);
-  const Graph loss = models::gpt2_loss_graph(config, 2, 5);
+  const Graph loss = config.model()->loss(2, 5);
   Target target;
   target.runs = [](const Graph& g, NodeId id) { return is(g.node(id), Op::linear_cross_entropy); };
   const Graph g = run_pipeline(loss, target, {});
@@ -327,7 +327,7 @@ TEST(LossHeadOfGpt2, EvaluationHoldsNoLogits) {
 
 TEST(LossHeadOfGpt2, MediumPrecisionReadsBf16) {
   const auto config = test::tiny_gpt2();
-  const Graph loss = models::gpt2_loss_graph(config, 2, 5);
+  const Graph loss = config.model()->loss(2, 5);
   const auto in = test::gpt2_inputs(loss, config, 7);
   const auto exact = reference::evaluate(trained_head(loss, DType::f32, {}), in);
   Target target;

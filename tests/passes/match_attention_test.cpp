@@ -524,7 +524,7 @@ TEST(MatchAttentionRefuses, PositionsThatAreNotCausal) {
 
 TEST(MatchAttentionOfGpt2, FindsEveryLayerOfGpt2) {
   const auto config = test::tiny_gpt2(true, 0.2);
-  const Graph training = simplify(models::gpt2_loss_graph(config, 2, 5));
+  const Graph training = simplify(config.model()->loss(2, 5));
   Notes notes;
   const Graph found = match_attention(training, &notes);
   EXPECT_EQ(count_ops(found, "attention"), 2u) << fmt::format("{}", fmt::join(notes, "\n"));
@@ -546,7 +546,7 @@ TEST(MatchAttentionOfGpt2, FindsEveryLayerOfGpt2) {
 TEST(MatchAttentionOfGpt2, FindsDecodingWithACache) {
   for (int64_t length : {1, 3}) {
     const auto config = test::tiny_gpt2();
-    const Graph g = simplify(models::gpt2_decode_graph(config, {2, length, config.n_positions}));
+    const Graph g = simplify(config.model()->decode({2, length, config.n_positions}));
     Notes notes;
     const Graph found = match_attention(g, &notes);
     EXPECT_EQ(count_ops(found, "attention"), 2u) << fmt::format("{}", fmt::join(notes, "\n"));

@@ -30,7 +30,7 @@ TEST(PadDims, ChangesNeitherLossNorGradient) {
   for (bool tied : {true, false})
     for (int64_t multiple : {4, 8, 16}) {
       const auto config = ugly_gpt2(tied);
-      const Graph loss = models::gpt2_loss_graph(config, 2, 5);
+      const Graph loss = config.model()->loss(2, 5);
       const auto in = test::gpt2_inputs(loss, config, 5);
       PipelineOptions p;
       p.loss = "loss";
@@ -44,7 +44,7 @@ TEST(PadDims, ChangesNeitherLossNorGradient) {
 TEST(PadDims, MakesEveryProductWithAWeightAMultiple) {
   const auto config = ugly_gpt2(true);
   Notes notes;
-  const Graph out = pad_dims(models::gpt2_loss_graph(config, 2, 5), target_that_likes(4), &notes);
+  const Graph out = pad_dims(config.model()->loss(2, 5), target_that_likes(4), &notes);
   verify(out);
   int products = 0;
   for (const Node& node : out.nodes()) {
@@ -62,7 +62,7 @@ TEST(PadDims, MakesEveryProductWithAWeightAMultiple) {
 // What differentiation makes for the padding is multiplied by nothing but zeros.
 TEST(PadDims, GradientsOfThePaddingAreExactlyZero) {
   const auto config = ugly_gpt2(true);
-  const Graph loss = models::gpt2_loss_graph(config, 2, 5);
+  const Graph loss = config.model()->loss(2, 5);
   Graph g = differentiate(pad_dims(loss, target_that_likes(8)));
   struct Padded {
     std::string name;

@@ -8,7 +8,7 @@
 
 #include "base/errors.h"
 #include "ir/text.h"
-#include "models/gpt2/gpt2.h"
+#include "models/gpt2/gpt2_config.h"
 #include "ops/control.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
@@ -20,7 +20,7 @@ namespace {
 
 /// A small model, and options under which every pass runs that its kind of program has.
 struct TrialProgram {
-  Graph loss = models::gpt2_loss_graph(test::tiny_gpt2(true, 0.1), 2, 4);
+  Graph loss = test::tiny_gpt2(true, 0.1).model()->loss(2, 4);
   Target target;
   PipelineOptions options;
 

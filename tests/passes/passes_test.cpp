@@ -48,7 +48,7 @@ void for_gpt2_graphs(Body&& body) {
   for (const Variant& v : kVariants) {
     SCOPED_TRACE(v.name);
     const auto config = test::tiny_gpt2(v.bias, v.dropout);
-    const Graph graph = models::gpt2_loss_graph(config, 2, 5);
+    const Graph graph = config.model()->loss(2, 5);
     body(graph, test::gpt2_inputs(graph, config, 11));
   }
 }
@@ -195,7 +195,7 @@ TEST(Decompose, KeepsTheMeaningAndLeavesPrimitives) {
 TEST(Decompose, LeavesWhatTheTargetRuns) {
   Target target;
   target.runs = [](const Graph& g, NodeId id) { return is(g.node(id), Op::softmax); };
-  const Graph g = models::gpt2_loss_graph(test::tiny_gpt2(), 2, 5);
+  const Graph g = test::tiny_gpt2().model()->loss(2, 5);
   const Graph out = decompose(g, target);
   EXPECT_EQ(count_ops(out, "softmax"), count_ops(g, "softmax"));
   EXPECT_EQ(count_ops(out, "layer_norm"), 0u);
@@ -256,7 +256,7 @@ TEST(Differentiate, AgreesWithDifferencesOnRandomGraphs) {
 }
 
 TEST(Differentiate, KeepsOutputsUpdatesAndScopes) {
-  const Graph g = models::gpt2_loss_graph(test::tiny_gpt2(), 2, 5);
+  const Graph g = test::tiny_gpt2().model()->loss(2, 5);
   Notes notes;
   const Graph out = differentiate(g, "loss", &notes);
   verify(out);
@@ -301,8 +301,7 @@ TEST(Differentiate, GivesZerosToWhatDoesNotReachTheLoss) {
 
 TEST(Inference, IsTheModelWithoutDropout) {
   const auto wet = test::tiny_gpt2(true, 0.2), dry = test::tiny_gpt2(true, 0);
-  const Graph with = models::gpt2_loss_graph(wet, 2, 5),
-              without = models::gpt2_loss_graph(dry, 2, 5);
+  const Graph with = wet.model()->loss(2, 5), without = dry.model()->loss(2, 5);
   EXPECT_EQ(count_ops(with, "dropout"),
             7u);  // the embedding, then attention, two residuals per layer
   const Graph out = inference(with);
@@ -405,7 +404,7 @@ TEST(Schedule, TakesNoMoreMemoryOnGpt2) {
     for (int64_t length : {5, 8}) {
       SCOPED_TRACE(fmt::format("{}, length {}", v.name, length));
       const auto config = test::tiny_gpt2(v.bias, v.dropout);
-      Graph g = simplify(differentiate(models::gpt2_loss_graph(config, 4, length)));
+      Graph g = simplify(differentiate(config.model()->loss(4, length)));
       optim::attach_optimizer(g, {});
       EXPECT_LE(peak(schedule(g)), peak(g));
       const Graph opened = simplify(decompose(g, Target{}));
@@ -421,7 +420,7 @@ TEST(Schedule, TakesNoMoreMemoryOnGpt2) {
 
 TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
   const auto config = test::tiny_gpt2();
-  const Graph g = models::gpt2_loss_graph(config, 2, 5);
+  const Graph g = config.model()->loss(2, 5);
   PipelineOptions options;
   options.loss = "loss";
   options.verify = true;

@@ -190,7 +190,7 @@ TEST(Rematerialize, WithBlocksALayerMoreCostsItsInput) {
     SCOPED_TRACE(static_cast<int>(products));
     auto bytes = [&](int64_t layers, RematPolicy p) {
       return activation_bytes(
-          compiled(models::gpt2_loss_graph(small_gpt2(layers), 2, 64), policy(p), products));
+          compiled(small_gpt2(layers).model()->loss(2, 64), policy(p), products));
     };
     const int64_t input = 2 * 64 * 48 * 4;
     EXPECT_EQ(bytes(9, RematPolicy::blocks) - bytes(4, RematPolicy::blocks), 5 * input);
@@ -205,7 +205,7 @@ TEST(Rematerialize, WithBlocksALayerMoreCostsItsInput) {
 TEST(Rematerialize, ChangesNoBitOfProductsOfBf16) {
   models::Gpt2Config config = test::tiny_gpt2(true, 0.2);
   config.n_layer = 2;
-  const Graph loss = models::gpt2_loss_graph(config, 2, 7);
+  const Graph loss = config.model()->loss(2, 7);
   const Backend backend = cpu::cpu_backend();
   for (const MatmulPrecision products : {MatmulPrecision::high, MatmulPrecision::medium})
     for (const bool fused : {true, false}) {
@@ -234,7 +234,7 @@ TEST(Rematerialize, ChangesNoBitOfProductsOfBf16) {
 // A cast of a weight that was made for two products would live from the one to the other.
 TEST(Rematerialize, EveryProductCastsItsWeightForItself) {
   const models::Gpt2Config config = small_gpt2(3);
-  const Graph loss = models::gpt2_loss_graph(config, 2, 64);
+  const Graph loss = config.model()->loss(2, 64);
   for (const RematPolicy p : {RematPolicy::blocks, RematPolicy::all, RematPolicy::automatic}) {
     PipelineOptions options = training(policy(p));
     options.matmul_precision = MatmulPrecision::medium;
@@ -253,8 +253,7 @@ TEST(Rematerialize, EveryProductCastsItsWeightForItself) {
 }
 
 TEST(Rematerialize, CopiesStandBehindTheBackwardOfTheNextLayer) {
-  const Graph g =
-      compiled(models::gpt2_loss_graph(small_gpt2(3), 2, 64), policy(RematPolicy::blocks));
+  const Graph g = compiled(small_gpt2(3).model()->loss(2, 64), policy(RematPolicy::blocks));
   NodeId last_of_next = 0, first_copy = kNoNode;
   for (NodeId id = 0; id < g.size(); ++id) {
     const std::string& scope = g.scope_of(id);
@@ -272,6 +271,13 @@ TEST(Rematerialize, CopiesStandBehindTheBackwardOfTheNextLayer) {
 }
 
 TEST(Rematerialize, NeedsNoModelButNumberedScopes) {
+  Graph scopes;
+  const auto block_of = [&](std::string_view path) {
+    scopes.set_scope(path, Phase::backward);
+    const Value x = full(scopes, {}, 1);
+    EXPECT_EQ(scopes.path_of(x.id.node), path);
+    return std::string(scopes.block_of(x.id.node));
+  };
   EXPECT_EQ(block_of("h.3.attn"), "h.3");
   EXPECT_EQ(block_of("model.layers.11.mlp.0"), "model.layers.11");
   EXPECT_EQ(block_of("h3.attn"), "");
@@ -291,7 +297,7 @@ TEST(Rematerialize, EveryBudgetHoldsOrIsRefusedWithTheLeast) {
     SCOPED_TRACE(fmt::format("dropout {}, {}", dropout, static_cast<int>(products)));
     models::Gpt2Config config = small_gpt2(4);
     config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = dropout;
-    const Graph loss = models::gpt2_loss_graph(config, 2, 64);
+    const Graph loss = config.model()->loss(2, 64);
     const int64_t all = activation_bytes(compiled(loss, policy(RematPolicy::none), products));
     int64_t least = 0;
     double before = 0;
@@ -329,7 +335,7 @@ class Gpt2Figures : public testing::Test {
   static Graph loss() {
     models::Gpt2Config c;  // 124M
     c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = 0;
-    return models::gpt2_loss_graph(c, 4, 512);
+    return c.model()->loss(4, 512);
   }
   struct Figures {
     int64_t activations;

@@ -153,7 +153,7 @@ Compiled compile(const Target& target, std::set<std::string> disabled = {},
   optimizer.kind = kind;
   p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, optimizer, optim::Accumulation::none); };
   PipelineReport report;
-  c.graph = run_pipeline(models::gpt2_loss_graph(config(), 2, 8), target, p, &report);
+  c.graph = run_pipeline(config().model()->loss(2, 8), target, p, &report);
   for (const PassRecord& r : report)
     if (r.name == "derive_weights") c.notes = r.notes;
   c.refresh = test::refresh_of(c.graph);

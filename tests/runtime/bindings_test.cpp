@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/target.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "models/initialise.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
@@ -163,7 +163,7 @@ class OfAModel : public testing::Test {
     return run_pipeline(model_()->decode({.length = length, .capacity = 512}),
                         cpu::cpu_backend().target(), options);
   }
-  models::ModelPtr model_() const { return models::gpt2_model(config_); }
+  models::ModelPtr model_() const { return config_.model(); }
   models::Gpt2Config config_ = test::tiny_gpt2();
 };
 

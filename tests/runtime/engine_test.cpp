@@ -10,7 +10,7 @@
 
 #include "backend/cpu/target.h"
 #include "ir/text.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/parameters.h"
@@ -131,7 +131,7 @@ struct Training {
     options.loss = "loss";
     options.verify = true;
     options.optimizer = [&](Graph& g) { optim::attach_optimizer(g, adamw, accumulation); };
-    return run_pipeline(models::gpt2_loss_graph(config, rows, length), target, options);
+    return run_pipeline(config.model()->loss(rows, length), target, options);
   }
 };
 
@@ -360,14 +360,14 @@ TEST(Engine, ForecastIsTheArena) {
   const Training t;
   Engine engine(reference::backend());
   engine.add(t.build(Target{}, optim::Accumulation::none, 2));
-  engine.add(decompose(inference(models::gpt2_loss_graph(t.config, 2, t.length)), Target{}));
+  engine.add(decompose(inference(t.config.model()->loss(2, t.length)), Target{}));
   const MemoryForecast f = engine.forecast();
   engine.allocate();
   EXPECT_EQ(engine.arena_bytes(), f.total());
   int64_t parameters = 0;
   for (const StateInfo& s : engine.states())
     if (s.kind() == InputKind::parameter) parameters += s.type.bytes();
-  EXPECT_EQ(parameters, 4 * models::gpt2_model(t.config)->parameter_count());
+  EXPECT_EQ(parameters, 4 * t.config.model()->parameter_count());
   EXPECT_GE(f.parameter_bytes, parameters);
   EXPECT_GE(f.state_bytes, 2 * parameters);
 }
@@ -602,7 +602,7 @@ TEST(Engine, RefusesWhatDoesNotFitTogether) {
 TEST(Engine, AnIdOutsideTheTableNamesThePlace) {
   const auto config = test::tiny_gpt2();
   Engine engine(reference::backend());
-  const size_t p = engine.add(decompose(models::gpt2_logits_graph(config, 1, 4), Target{}));
+  const size_t p = engine.add(decompose(config.model()->forward(1, 4), Target{}));
   engine.allocate();
   load_parameters(engine,
                   [](std::string_view, std::span<float> out) { std::ranges::fill(out, 0.0f); });

@@ -237,7 +237,7 @@ TEST(FusionOfGpt2, ChangesNoLossAndNoGradient) {
     for (const double dropout : {0.0, 0.2}) {
       auto config = test::tiny_gpt2(bias, dropout);
       config.n_embd = 36;
-      const Graph g = models::gpt2_loss_graph(config, 3, 7);
+      const Graph g = config.model()->loss(3, 7);
       const Graph full = simplify(differentiate(g));
       const Found found = check(full, test::gpt2_inputs(full, config, 5));
       EXPECT_GT(found.fused, 8u);
@@ -247,7 +247,7 @@ TEST(FusionOfGpt2, ChangesNoLossAndNoGradient) {
 
 TEST(FusionOfGpt2, IsAPassThatCanBeSwitchedOff) {
   const auto config = test::tiny_gpt2(true, 0.1);
-  const Graph g = models::gpt2_loss_graph(config, 2, 5);
+  const Graph g = config.model()->loss(2, 5);
   const Backend backend = cpu::cpu_backend();
   PipelineOptions options;
   options.loss = "loss";

@@ -17,7 +17,7 @@ Graph training_graph(const models::Gpt2Config& config, int64_t batch, int64_t le
   PipelineOptions options;
   options.loss = "loss";
   options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
-  return run_pipeline(models::gpt2_loss_graph(config, batch, length), Target{}, options);
+  return run_pipeline(config.model()->loss(batch, length), Target{}, options);
 }
 
 TEST(MemoryPlan, HoldsOnRandomGraphs) {

@@ -101,7 +101,7 @@ TEST(Rematerialize, ChangesNoBitOfGpt2) {
         SCOPED_TRACE(fmt::format("dropout {}, {}, {} layers", dropout, name_of(precision), layers));
         auto config = test::tiny_gpt2(true, dropout);
         config.n_layer = layers;
-        const Graph g = models::gpt2_loss_graph(config, 2, 7);
+        const Graph g = config.model()->loss(2, 7);
         PipelineOptions options = options_for(RematPolicy::none);
         options.precision = precision;
         options.optimizer = [](Graph& graph) { optim::attach_optimizer(graph, {}); };

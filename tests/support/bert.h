@@ -15,12 +15,13 @@ struct BertConfig {
 /// tokens, segments, targets: [B, T] i32, lengths: [B] i32; output "loss".
 inline Graph bert_loss_graph(const BertConfig& c, int64_t batch, int64_t length) {
   Graph g;
+  models::Parameters parameters(g, models::Purpose::training);
   const Value tokens = g.input("tokens", {batch, length}, DType::i32);
   const Value segments = g.input("segments", {batch, length}, DType::i32);
   const Value lengths = g.input("lengths", {batch}, DType::i32);
   const Value targets = g.input("targets", {batch, length}, DType::i32);
   const auto norm = [&](const std::string& name, Value x) {
-    return models::LayerNorm(g, name, c.width, 1e-12, true)(x);
+    return models::LayerNorm(parameters, name, c.width, 1e-12, true)(x);
   };
   const auto dense = [&](const std::string& name, Value x, int64_t from, int64_t to) {
     return linear(x, g.parameter(name + ".weight", {from, to}), g.parameter(name + ".bias", {to}));

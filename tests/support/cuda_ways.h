@@ -14,7 +14,7 @@
 #include "backend/reference/interpreter.h"
 #include "base/errors.h"
 #include "ir/text.h"
-#include "models/gpt2/gpt2.h"
+#include "models/gpt2/gpt2_config.h"
 #include "ops/fused.h"
 #include "ops/op.h"
 #include "optim/optimizer.h"
@@ -37,8 +37,7 @@ class WaysOfAStep {
       : backend_(std::move(backend)) {
     options.loss = "loss";
     options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}, optim::Accumulation::none); };
-    graph_ =
-        run_pipeline(models::gpt2_loss_graph(config, batch, length), backend_.target(), options);
+    graph_ = run_pipeline(config.model()->loss(batch, length), backend_.target(), options);
     inputs_ = random_inputs(graph_, 5, -0.5, 0.5, config.vocab_size);
     for (auto& [name, t] : inputs_) {
       const bool is_positive =

@@ -1,7 +1,7 @@
 #pragma once
 // Small GPT-2s for tests: loss graphs, and inputs on which they neither saturate nor vanish.
 
-#include "models/gpt2/gpt2.h"
+#include "models/gpt2/gpt2_config.h"
 #include "support/tensors.h"
 
 namespace brrr::test {

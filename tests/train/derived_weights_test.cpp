@@ -7,8 +7,7 @@
 
 #include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/target.h"
-#include "models/gpt2/gpt2.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "models/initialise.h"
 #include "passes/weights/derived_weight.h"
 #include "runtime/parameters.h"
@@ -46,12 +45,12 @@ class DerivedWeights : public testing::Test {
                                    bool takes_shorter = false) {
     config_ = config_of(dropout, width_, layers_);
     if (!with_copies) options.disabled_passes.insert("derive_weights");
-    const Graph g = models::gpt2_loss_graph(config_, kRows, kLength);
+    const Graph g = config_.model()->loss(kRows, kLength);
     Backend backend = cpu::cpu_backend();
     backend.gains_by_panels = Target().gains_by_panels;
     if (packs_) backend.gains_by_panels = by_views(cpu::multiplies_panels);
     auto s = std::make_unique<Session>(g, g, std::move(backend), options);
-    if (takes_shorter) s->add_shorter(models::gpt2_loss_graph(config_, kRows, kShort));
+    if (takes_shorter) s->add_shorter(config_.model()->loss(kRows, kShort));
     const int64_t forecast = s->forecast().total();
     s->allocate();
     EXPECT_EQ(s->engine().arena_bytes(), forecast);
@@ -61,7 +60,7 @@ class DerivedWeights : public testing::Test {
   }
   void initialise(Session& s) {
     load_parameters(s.engine(), [&](std::string_view name, std::span<float> out) {
-      models::initial_weights(*models::gpt2_model(config_), 1)(name, out);
+      models::initial_weights(*config_.model(), 1)(name, out);
     });
   }
   static size_t copies(const Session& s) {

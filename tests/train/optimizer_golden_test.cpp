@@ -50,7 +50,8 @@ class OptimizerGolden : public ::testing::Test {
     Graph g;
     for (const std::string& name : kNames) {
       const Shape& shape = file_.get("start." + name).shape;
-      const Value parameter = g.parameter(name, shape);
+      const Value parameter = g.input(name, Type{DType::f32, shape}, Role::parameter,
+                                      {{std::string(kDecays), shape.rank() >= 2}});
       g.gradient(parameter, g.input("g." + name, shape, DType::f32));
     }
     optim::attach_optimizer(g, o);

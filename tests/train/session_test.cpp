@@ -7,8 +7,7 @@
 #include <cstring>
 
 #include "backend/cpu/target.h"
-#include "models/gpt2/gpt2.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "models/initialise.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
@@ -19,13 +18,12 @@ namespace {
 class Sessions : public testing::Test {
  protected:
   void start(const SessionOptions& options) {
-    const Graph g = models::gpt2_loss_graph(config_, 2, 5);
+    const Graph g = config_.model()->loss(2, 5);
     session_.emplace(g, g, cpu::cpu_backend(), options);
     session_->allocate();
     for (const StateInfo& s : session_->engine().states())
       if (s.kind() == InputKind::parameter)
-        models::initial_weights(*models::gpt2_model(config_), 1)(
-            s.name, session_->engine().state_f32(s.name));
+        models::initial_weights(*config_.model(), 1)(s.name, session_->engine().state_f32(s.name));
   }
   std::span<float> weights(const std::string& name) {
     return session_->engine().state_f32("transformer." + name);
@@ -181,14 +179,14 @@ TEST_F(Sessions, ShorterRowsAreTheSameStepAsIgnoredOnes) {
     for (const bool is_short : {false, true}) {
       start(options);
       if (is_short) {
-        const Graph g = models::gpt2_loss_graph(config_, 2, 5);
+        const Graph g = config_.model()->loss(2, 5);
         session_.emplace(g, g, cpu::cpu_backend(), options);
-        session_->add_shorter(models::gpt2_loss_graph(config_, 2, 3));
+        session_->add_shorter(config_.model()->loss(2, 3));
         session_->allocate();
         for (const StateInfo& s : session_->engine().states())
           if (s.kind() == InputKind::parameter)
-            models::initial_weights(*models::gpt2_model(config_), 1)(
-                s.name, session_->engine().state_f32(s.name));
+            models::initial_weights(*config_.model(), 1)(s.name,
+                                                         session_->engine().state_f32(s.name));
       }
       // Shapes mix within a step, too.
       std::vector<Batch> batches(static_cast<size_t>(accumulation),
@@ -214,11 +212,11 @@ TEST_F(Sessions, SumsOfLowWeightsAreNotRoundedBetween) {
     options.optimizer.kind = optim::OptimizerKind::sgd;
     options.parameter_dtype = DType::bf16;
     options.accumulation = parts;
-    const Graph g = models::gpt2_loss_graph(config_, 6 / parts, 5);
+    const Graph g = config_.model()->loss(6 / parts, 5);
     Session session(g, g, cpu::cpu_backend(), options);
     session.allocate();
     load_parameters(session.engine(), [&](std::string_view name, std::span<float> out) {
-      models::initial_weights(*models::gpt2_model(config_), 1)(name, out);
+      models::initial_weights(*config_.model(), 1)(name, out);
     });
     std::vector<int32_t> in, out;
     for (int32_t i = 0; i < 30; ++i) {
@@ -255,13 +253,13 @@ TEST_F(Sessions, AccumulatedGradientsAreThoseOfTheLargeBatch) {
     options.optimizer.weight_decay = 0;
     options.optimizer.max_grad_norm = 0;
     options.accumulation = parts;
-    const Graph g = models::gpt2_loss_graph(config, kRows / parts, kLength);
+    const Graph g = config.model()->loss(kRows / parts, kLength);
     Session session(g, g, cpu::cpu_backend(), options);
     session.allocate();
     Engine& engine = session.engine();
     for (const StateInfo& s : engine.states())
       if (s.kind() == InputKind::parameter)
-        models::initial_weights(*models::gpt2_model(config), 1)(s.name, engine.state_f32(s.name));
+        models::initial_weights(*config.model(), 1)(s.name, engine.state_f32(s.name));
     std::vector<Batch> batches;
     const auto n = static_cast<size_t>(kRows / parts * kLength);
     for (size_t at = 0; at < in.size(); at += n) {

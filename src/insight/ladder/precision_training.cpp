@@ -44,10 +44,9 @@ void look_at_numbers(const KeyValues& given, const Trained& trained, const io::B
   m.session->look_at_step(m.options.max_steps, train::batch_of(batch, *m.model), 0,
                           [&](ValueId v, const std::byte* content) {
                             const Type& type = g.type(v);
-                            const std::string& scope = g.scope_of(v.node);
-                            if (!is_float(type.dtype) || scope.starts_with("optimizer")) return;
-                            Magnitudes& seen =
-                                scope.starts_with("backward") ? gradients : activations;
+                            const Phase phase = g.phase(v.node);
+                            if (!is_float(type.dtype) || phase == Phase::optimizer) return;
+                            Magnitudes& seen = phase == Phase::backward ? gradients : activations;
                             for (int64_t i = 0; i < type.shape.elements(); ++i)
                               seen.add(load_as_double(type.dtype, content, i));
                           });

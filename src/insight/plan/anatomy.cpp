@@ -12,7 +12,7 @@ namespace brrr::insight {
 namespace {
 
 bool is_backward(const Graph& g, NodeId id) {
-  return g.scope_of(id).starts_with("backward:") || g.node(id).op->is_gradient;
+  return g.phase(id) == Phase::backward || g.node(id).op->is_gradient;
 }
 
 /// Small scalars of the backward pass may be scheduled anywhere; it begins with real work.
@@ -28,7 +28,7 @@ bool is_work(const Graph& g, NodeId id) {
 
 bool is_optimizer(const Graph& g, NodeId id) {
   return !g.is_input(id) &&
-         (g.node(id).op->op_class == OpClass::optimizer || g.scope_of(id) == "optimizer");
+         (g.node(id).op->op_class == OpClass::optimizer || g.phase(id) == Phase::optimizer);
 }
 
 Phases::Phases(const Graph& g) : g_(g), begin_(static_cast<NodeId>(g.size())) {
@@ -53,11 +53,12 @@ OpClass weightiest_class(const Graph& g, NodeId id) {
   return most;
 }
 
-std::string layer_of(std::string scope) {
-  for (const std::string_view prefix : {"backward:", "recompute:"})
-    if (scope.starts_with(prefix)) scope.erase(0, prefix.size());
-  if (!scope.starts_with("h.")) return scope.empty() ? "(model)" : scope.substr(0, scope.find('.'));
-  return scope.substr(0, scope.find('.', 2));
+std::string layer_of(const Graph& g, NodeId id) {
+  const std::string& path = g.path_of(id);
+  if (g.phase(id) == Phase::optimizer) return "optimizer";
+  if (path.empty()) return "(model)";
+  if (path.starts_with("h.") && g.layer(id) >= 0) return std::string(g.block_of(id));
+  return path.substr(0, path.find('.'));
 }
 
 std::string op_text(const Graph& g, NodeId id) {

@@ -32,7 +32,7 @@ OpClass weightiest_class(const Graph& graph, NodeId id);
 /// What a node is known by; of a fused node the parts that do the work.
 std::string op_text(const Graph& graph, NodeId id);
 
-/// "h.3" of "h.3.attn", "backward:h.3.mlp", "recompute:h.3" and "h.3".
-std::string layer_of(std::string scope);
+/// The part of the model that a node belongs to, for tables: "h.3", "embed", "optimizer".
+std::string layer_of(const Graph& graph, NodeId id);
 
 }  // namespace brrr::insight

@@ -61,7 +61,7 @@ class Kinds {
     const auto begin = static_cast<int32_t>(phases_.backward_begins());
     if (b.first < begin && b.last >= begin && phases_.backward_begins() < g_.size())
       return Holds::activations;
-    return g_.scope_of(maker).starts_with("recompute:") ? Holds::recomputed : Holds::temporaries;
+    return g_.phase(maker) == Phase::recompute ? Holds::recomputed : Holds::temporaries;
   }
 
   // A parameter in another type, perhaps turned or padded on the way.
@@ -155,7 +155,7 @@ void add_moments(RunPlan& p, const Session& session) {
     if (kinds.of(i) != Holds::activations) continue;
     p.saved_bytes += b.bytes;
     add_to(by_op, op_text(g, kinds.maker(i)), b.bytes);
-    add_to(by_layer, layer_of(g.scope_of(kinds.maker(i))), b.bytes);
+    add_to(by_layer, layer_of(g, kinds.maker(i)), b.bytes);
   }
   for (size_t t = 1; t < all.size(); ++t)
     for (size_t i = 0; i < all[t].bytes.size(); ++i) all[t].bytes[i] += all[t - 1].bytes[i];

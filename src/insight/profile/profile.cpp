@@ -34,6 +34,7 @@ KernelProfile kernel_of(const Program& program, const Phases& phases, NodeId id,
   KernelProfile k;
   k.node = id;
   k.scope = g.scope_of(id);
+  k.layer = layer_of(g, id);
   if (g.is_input(id)) {
     k.name = "copy of " + g.input_name(id);
     k.kernel = "memcpy";
@@ -239,7 +240,7 @@ void add_groups(Profile& p) {
   p.by_class = grouped(p, [](const KernelProfile& k) { return std::string(name_of(k.op_class)); });
   slowest_first(p.by_class);
   p.by_phase = grouped(p, [](const KernelProfile& k) { return k.phase; });
-  p.by_scope = grouped(p, [](const KernelProfile& k) { return layer_of(k.scope); });
+  p.by_scope = grouped(p, [](const KernelProfile& k) { return k.layer; });
 }
 
 }  // namespace

@@ -21,7 +21,9 @@ struct KernelProfile {
   NodeId node = kNoNode;
   std::string name;    // "layer_norm+add", "copy of a state"
   std::string kernel;  // of the backend's list: "gemm_vector"
-  std::string scope, phase, shape;
+  std::string scope;   // "backward:h.3.attn"
+  std::string layer;   // "h.3"
+  std::string phase, shape;
   OpClass op_class = OpClass::elementwise;
   int64_t calls = 1;            // a step
   double ms = 0;                // of a step: the mean over the middle half of the steps

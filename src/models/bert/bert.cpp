@@ -1,27 +1,24 @@
-#include "models/bert/bert.h"
-
 #include <array>
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "models/bert/bert_names.h"
+#include "models/bert/bert_config.h"
 #include "models/layers.h"
 
 namespace brrr::models {
 namespace {
 
 struct BertBlock {
-  BertBlock(Graph& g, const BertConfig& c, const std::string& layer)
-      : query(g, layer + names_of(c.type).query, c.hidden_size, c.hidden_size, true),
-        key(g, layer + names_of(c.type).key, c.hidden_size, c.hidden_size, true),
-        value(g, layer + names_of(c.type).value, c.hidden_size, c.hidden_size, true),
-        attention_output(g, layer + names_of(c.type).attention_output, c.hidden_size, c.hidden_size,
-                         true),
-        attention_norm(g, layer + names_of(c.type).attention_norm, c.hidden_size, c.layer_norm_eps),
-        up(g, layer + names_of(c.type).up, c.hidden_size, c.intermediate_size, true),
-        down(g, layer + names_of(c.type).down, c.intermediate_size, c.hidden_size, true),
-        output_norm(g, layer + names_of(c.type).output_norm, c.hidden_size, c.layer_norm_eps) {}
+  BertBlock(Parameters& p, const std::string& layer, const BertConfig& c, const BertNames& n)
+      : query(p, layer + n.query, c.hidden_size, c.hidden_size, true),
+        key(p, layer + n.key, c.hidden_size, c.hidden_size, true),
+        value(p, layer + n.value, c.hidden_size, c.hidden_size, true),
+        attention_output(p, layer + n.attention_output, c.hidden_size, c.hidden_size, true),
+        attention_norm(p, layer + n.attention_norm, c.hidden_size, c.layer_norm_eps),
+        up(p, layer + n.up, c.hidden_size, c.intermediate_size, true),
+        down(p, layer + n.down, c.intermediate_size, c.hidden_size, true),
+        output_norm(p, layer + n.output_norm, c.hidden_size, c.layer_norm_eps) {}
 
   Projection query, key, value, attention_output;
   LayerNorm attention_norm;
@@ -31,14 +28,12 @@ struct BertBlock {
 
 /// The head for masked tokens.
 struct TokenHead {
-  TokenHead(Graph& g, const BertConfig& c, Value embedding)
-      : transform(g, names_of(c.type).transform, c.hidden_size, c.hidden_size, true),
-        norm(g, names_of(c.type).transform_norm, c.hidden_size, c.layer_norm_eps),
+  TokenHead(Parameters& p, const BertConfig& c, const BertNames& n, Value embedding)
+      : transform(p, n.transform, c.hidden_size, c.hidden_size, true),
+        norm(p, n.transform_norm, c.hidden_size, c.layer_norm_eps),
         table(c.tie_word_embeddings ? embedding
-                                    : g.parameter(names_of(c.type).decoder + ".weight",
-                                                  {c.vocab_size, c.hidden_size})),
-        bias(g.parameter(names_of(c.type).bias_of_decoder(c.tie_word_embeddings), {c.vocab_size})) {
-  }
+                                    : p.weight(n.decoder + ".weight", embedding.shape())),
+        bias(p.bias(n.bias_of_decoder(c.tie_word_embeddings), c.vocab_size)) {}
 
   Projection transform;
   LayerNorm norm;
@@ -63,8 +58,8 @@ int64_t bucket_of(int64_t distance, int64_t buckets) {
 
 class Bert final : public EncoderNet {
  public:
-  Bert(Graph& g, const BertConfig& config, std::optional<Value> rng_key)
-      : g_(g),
+  Bert(Parameters& p, const BertConfig& config, std::optional<Value> rng_key)
+      : g_(p.graph()),
         c_(config),
         n_(names_of(config.type)),
         rng_key_(rng_key),
@@ -72,18 +67,24 @@ class Bert final : public EncoderNet {
         head_dropout_(rng_key, config.classifier_dropout) {
     const int64_t C = c_.hidden_size;
     const std::string embeddings = n_.prefix + "embeddings.";
-    words_ = g.parameter(embeddings + "word_embeddings.weight", {c_.vocab_size, C});
+    const bool is_multiplied = c_.task.head == Head::masked_token && c_.tie_word_embeddings;
+    p.set_place("embed");
+    words_ = p.table(embeddings + "word_embeddings.weight", {c_.vocab_size, C}, is_multiplied);
     positions_ =
-        g.parameter(embeddings + "position_embeddings.weight", {c_.max_position_embeddings, C});
+        p.table(embeddings + "position_embeddings.weight", {c_.max_position_embeddings, C});
     if (c_.type_vocab_size > 0)
-      types_ = g.parameter(embeddings + "token_type_embeddings.weight", {c_.type_vocab_size, C});
-    embedding_norm_.emplace(g, embeddings + "LayerNorm", C, c_.layer_norm_eps);
-    for (int64_t layer = 0; layer < c_.num_hidden_layers; ++layer)
-      blocks_.emplace_back(g, c_, fmt::format("{}{}.{}.", n_.prefix, n_.layers, layer));
+      types_ = p.table(embeddings + "token_type_embeddings.weight", {c_.type_vocab_size, C});
+    embedding_norm_.emplace(p, embeddings + "LayerNorm", C, c_.layer_norm_eps);
+    for (int64_t layer = 0; layer < c_.num_hidden_layers; ++layer) {
+      p.set_place(fmt::format("h.{}", layer));
+      blocks_.emplace_back(p, fmt::format("{}{}.{}.", n_.prefix, n_.layers, layer), c_, n_);
+    }
+    p.set_place("embed");
     if (c_.type == BertType::mpnet)
-      distance_bias_ = g.parameter(n_.prefix + "encoder.relative_attention_bias.weight",
-                                   {c_.relative_attention_num_buckets, c_.num_attention_heads});
-    declare_head(g);
+      distance_bias_ = p.table(n_.prefix + "encoder.relative_attention_bias.weight",
+                               {c_.relative_attention_num_buckets, c_.num_attention_heads});
+    p.set_place("head");
+    declare_head(p);
   }
 
   Value trunk(const EncoderRows& rows) const override {
@@ -145,28 +146,30 @@ class Bert final : public EncoderNet {
 
  private:
   // Streams of dropout: four of each layer, and those of the rest behind them.
-  enum Part : int64_t { kScores, kAttention, kMlp, kEmbedding, kHeadInput, kHead };
-  int64_t stream(int64_t layer, Part part) const {
+  enum Stream : int64_t { kScores, kAttention, kMlp, kEmbedding, kHeadInput, kHead };
+  int64_t stream(int64_t layer, Stream part) const {
     return part <= kMlp ? 4 * layer + part : 4 * c_.num_hidden_layers + part;
   }
 
-  void declare_head(Graph& g) {
+  void declare_head(Parameters& p) {
     const int64_t C = c_.hidden_size;
     const auto outputs = static_cast<int64_t>(c_.task.labels.size());
+    p.set_part(Part::head);
     switch (c_.task.head) {
       case Head::masked_token:
-        token_head_.emplace(g, c_, *words_);
+        token_head_.emplace(p, c_, n_, *words_);
         break;
       case Head::classes:
-      case Head::values: {
-        const std::string dense =
-            c_.type == BertType::bert ? n_.prefix + "pooler.dense" : n_.text_dense;
-        text_dense_.emplace(g, dense, C, C, true);
-        output_.emplace(g, n_.text_output, C, outputs, true);
+      case Head::values:
+        // BERT's pooler learns in pre-training, and serves every task.
+        if (c_.type == BertType::bert) p.set_part(Part::pooler);
+        text_dense_.emplace(
+            p, c_.type == BertType::bert ? n_.prefix + "pooler.dense" : n_.text_dense, C, C, true);
+        p.set_part(Part::head);
+        output_.emplace(p, n_.text_output, C, outputs, true);
         break;
-      }
       case Head::token_classes:
-        output_.emplace(g, "classifier", C, outputs, true);
+        output_.emplace(p, "classifier", C, outputs, true);
         break;
       case Head::embedding:
       case Head::next_token:
@@ -177,14 +180,7 @@ class Bert final : public EncoderNet {
   Value attend(const BertBlock& block, Value x, int64_t layer, const EncoderRows& rows,
                const std::optional<Value>& bias) const {
     const int64_t D = c_.hidden_size / c_.num_attention_heads;
-    AttentionPlaces places{.heads = c_.num_attention_heads,
-                           .kv_heads = c_.num_attention_heads,
-                           .width = D,
-                           .value_width = D,
-                           .q = {0, 0, true},
-                           .k = {1, 0, true},
-                           .v = {2, 0, true},
-                           .y_in_rows = true};
+    const AttentionPlaces places = heads_in_rows(c_.num_attention_heads, c_.num_attention_heads, D);
     AttentionOptions options;
     options.scale = 1 / std::sqrt(static_cast<double>(D));
     options.lengths = rows.lengths;
@@ -252,9 +248,9 @@ class Bert final : public EncoderNet {
 
 }  // namespace
 
-std::unique_ptr<EncoderNet> bert_net(Graph& g, const BertConfig& config,
+std::unique_ptr<EncoderNet> bert_net(Parameters& p, const BertConfig& config,
                                      std::optional<Value> rng_key) {
-  return std::make_unique<Bert>(g, config, rng_key);
+  return std::make_unique<Bert>(p, config, rng_key);
 }
 
 }  // namespace brrr::models

@@ -1,26 +1,22 @@
 #pragma once
 // The sizes and constants of a model of the BERT family, with the names of Hugging Face's
-// config.json for BERT; DistilBERT's own names are read and written where its files have them. A
-// plain value; the defaults are BERT base. parse_bert_config() and bert_config_json() are its
-// config.json.
+// config.json for BERT; DistilBERT's own names are read and written where its files have them. The
+// defaults are BERT base.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "base/dtype.h"
 #include "models/activation.h"
-#include "models/task.h"
+#include "models/config_table.h"
+#include "models/encoder.h"
 
 namespace brrr::models {
 
 enum class BertType { bert, roberta, xlm_roberta, distilbert, mpnet };
 
-/// "xlm-roberta": the model_type of config.json.
-const std::string& name_of(BertType type);
-/// Throws InternalError for another name.
-BertType bert_type_named(std::string_view model_type);
+/// The model_type of config.json for each, as "xlm-roberta".
+const Spellings& bert_types();
 
 struct BertConfig {
   BertType type = BertType::bert;
@@ -53,15 +49,57 @@ struct BertConfig {
   }
   /// The longest text in tokens, T.
   int64_t context() const { return max_position_embeddings - first_position(); }
+  ModelSizes sizes() const {
+    return {.vocabulary = vocab_size,
+            .context = context(),
+            .layers = num_hidden_layers,
+            .heads = num_attention_heads,
+            .width = hidden_size,
+            .query_width = hidden_size,
+            .causal = false};
+  }
+  FileNames file_names() const;
+  TextEnds text_ends() const { return text_ends_within(vocab_size, bos_token_id, {eos_token_id}); }
   /// Throws UserError naming the field, what is allowed and what it holds.
   void validate() const;
+  static const ConfigTable<BertConfig>& table();
+  static const Architecture& architecture();
+  ModelPtr model() const;
+  /// The text of a config.json with every key that transformers needs.
+  std::string json(DType stored = DType::f32) const;
   bool operator==(const BertConfig&) const = default;
 };
+
+/// The names that files give the parameters of a model_type.
+struct BertNames {
+  std::string prefix;   // "bert.", which a file of the trunk alone leaves out
+  std::string classes;  // of transformers' classes: "Bert"
+  // Parts of the trunk, behind the prefix; those of a layer behind "LAYERS.3.".
+  std::string layers;  // "encoder.layer"
+  std::string query, key, value, attention_output, attention_norm, up, down, output_norm;
+  // The head for masked tokens: without the prefix.
+  std::string transform, transform_norm, decoder, tied_bias;
+  // The heads for a text: a dense layer before the product, "" for none of its own, and the
+  // product.
+  std::string text_dense, text_output;
+
+  /// A decoder that is not tied has a bias of its own, beside one that nobody reads.
+  std::string bias_of_decoder(bool is_tied) const {
+    return is_tied ? tied_bias : decoder + ".bias";
+  }
+};
+
+const BertNames& names_of(BertType type);
 
 /// Reads the text of a config.json; `what` names it in errors. A feature that is not supported is
 /// refused by name and value. Throws UserError.
 BertConfig parse_bert_config(std::string_view text, const std::string& what);
-/// The text of a config.json with every key that transformers needs.
-std::string bert_config_json(const BertConfig& config, DType stored = DType::f32);
+
+/// The graphs of the family (Devlin et al. 2018): learnt positions, norms behind the residual sums,
+/// every token sees all of its text. RoBERTa (Liu et al. 2019), DistilBERT (Sanh et al. 2019) and
+/// MPNet (Song et al. 2020) differ in names, heads and, for MPNet, a learnt bias of the scores by
+/// distance. The config outlives the net.
+std::unique_ptr<EncoderNet> bert_net(Parameters& p, const BertConfig& config,
+                                     std::optional<Value> rng_key);
 
 }  // namespace brrr::models

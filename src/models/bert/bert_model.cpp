@@ -1,159 +1,79 @@
-#include "models/bert/bert_model.h"
+// The BERT family behind the seam: bert, roberta, xlm-roberta, distilbert and mpnet as one
+// architecture, its names in files and its presets.
 
-#include <algorithm>
-
-#include "models/bert/bert.h"
-#include "models/bert/bert_names.h"
+#include "models/bert/bert_config.h"
+#include "models/configured_model.h"
 
 namespace brrr::models {
 namespace {
 
-/// The options of `brrr train` that describe a model of the family; the defaults are those of
-/// bert-mini.
-struct BertSettings {
-  std::string model_type = "bert";
-  int64_t n_layer = 4;
-  int64_t n_head = 4;
-  int64_t n_embd = 256;
-  int64_t intermediate_size = 0;  // 0: 4 n_embd
-  std::string hidden_act = "gelu";
-  double layer_norm_eps = 1e-12;
-  bool tie_word_embeddings = true;
-};
-
-const OptionTable<BertSettings>& bert_table() {
-  static const OptionTable<BertSettings> table = [] {
-    using S = BertSettings;
-    OptionTable<S> t;
-    t.group("model");
-    t.choice("model-type", &S::model_type,
-             {{"bert"}, {"roberta"}, {"xlm-roberta"}, {"distilbert"}, {"mpnet"}}, "NAME",
-             "bert; roberta and xlm-roberta (positions start after padding), distilbert (no token "
-             "types), mpnet (scores have a relative position bias)");
-    t.integer("n-layer", &S::n_layer, 1, 4096, "N", "transformer blocks",
-              {"num-hidden-layers", "num-layers"});
-    t.integer("n-head", &S::n_head, 1, 1 << 18, "N", "attention heads per block",
-              {"num-attention-heads", "num-heads"});
-    t.integer("n-embd", &S::n_embd, 1, 1 << 18, "N", "width of the model", {"hidden-size"});
-    t.integer("intermediate-size", &S::intermediate_size, 0, 1 << 20, "N",
-              "width inside the MLP (0: 4 times n-embd)");
-    t.choice("hidden-act", &S::hidden_act, activation_choices(), "NAME",
-             "activation of the MLP: gelu (erf), gelu_new (tanh), relu or silu");
-    t.real("layer-norm-eps", &S::layer_norm_eps,
-           {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
-           "epsilon added to the variance in norms");
-    t.flag("tie-word-embeddings", &S::tie_word_embeddings,
-           "tie the output head to the token embedding");
-    return t;
-  }();
-  return table;
+BertNames bert_like(std::string prefix, std::string classes) {
+  BertNames n;
+  n.prefix = std::move(prefix);
+  n.classes = std::move(classes);
+  n.layers = "encoder.layer";
+  n.query = "attention.self.query";
+  n.key = "attention.self.key";
+  n.value = "attention.self.value";
+  n.attention_output = "attention.output.dense";
+  n.attention_norm = "attention.output.LayerNorm";
+  n.up = "intermediate.dense";
+  n.down = "output.dense";
+  n.output_norm = "output.LayerNorm";
+  n.transform = "cls.predictions.transform.dense";
+  n.transform_norm = "cls.predictions.transform.LayerNorm";
+  n.decoder = "cls.predictions.decoder";
+  n.tied_bias = "cls.predictions.bias";
+  n.text_output = "classifier";
+  return n;
 }
 
-class BertModel final : public EncoderModel {
+BertNames roberta_like(std::string prefix, std::string classes) {
+  BertNames n = bert_like(std::move(prefix), std::move(classes));
+  n.transform = "lm_head.dense";
+  n.transform_norm = "lm_head.layer_norm";
+  n.decoder = "lm_head.decoder";
+  n.tied_bias = "lm_head.bias";
+  n.text_dense = "classifier.dense";
+  n.text_output = "classifier.out_proj";
+  return n;
+}
+
+BertNames mpnet_names() {
+  BertNames n = roberta_like("mpnet.", "MPNet");
+  n.query = "attention.attn.q";
+  n.key = "attention.attn.k";
+  n.value = "attention.attn.v";
+  n.attention_output = "attention.attn.o";
+  n.attention_norm = "attention.LayerNorm";
+  return n;
+}
+
+BertNames distilbert_names() {
+  BertNames n;
+  n.prefix = "distilbert.";
+  n.classes = "DistilBert";
+  n.layers = "transformer.layer";
+  n.query = "attention.q_lin";
+  n.key = "attention.k_lin";
+  n.value = "attention.v_lin";
+  n.attention_output = "attention.out_lin";
+  n.attention_norm = "sa_layer_norm";
+  n.up = "ffn.lin1";
+  n.down = "ffn.lin2";
+  n.output_norm = "output_layer_norm";
+  n.transform = "vocab_transform";
+  n.transform_norm = "vocab_layer_norm";
+  n.decoder = "vocab_projector";
+  n.tied_bias = "vocab_projector.bias";
+  n.text_dense = "pre_classifier";
+  n.text_output = "classifier";
+  return n;
+}
+
+class BertModel final : public ConfiguredModel<BertConfig, EncoderModel> {
  public:
-  explicit BertModel(const BertConfig& config) : c_(config), n_(names_of(config.type)) {
-    c_.validate();
-  }
-
-  const Architecture& architecture() const override { return bert(); }
-  ModelSizes sizes() const override {
-    return {.vocabulary = c_.vocab_size,
-            .context = c_.context(),
-            .layers = c_.num_hidden_layers,
-            .heads = c_.num_attention_heads,
-            .width = c_.hidden_size,
-            .query_width = c_.hidden_size,
-            .causal = false};
-  }
-
-  std::vector<ParameterInfo> parameters() const override {
-    const int64_t C = c_.hidden_size, M = c_.intermediate_size;
-    Listing list{c_.initializer_range, {}};
-    const std::string embeddings = n_.prefix + "embeddings.";
-    const bool is_read = c_.task.head == Head::masked_token && c_.tie_word_embeddings;
-    list.table(embeddings + "word_embeddings.weight", {c_.vocab_size, C}, !is_read);
-    list.table(embeddings + "position_embeddings.weight", {c_.max_position_embeddings, C}, true);
-    if (c_.type_vocab_size > 0)
-      list.table(embeddings + "token_type_embeddings.weight", {c_.type_vocab_size, C}, true);
-    list.norm(embeddings + "LayerNorm", C);
-    for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
-      const std::string layer = fmt::format("{}{}.{}.", n_.prefix, n_.layers, i);
-      for (const std::string& part : {n_.query, n_.key, n_.value, n_.attention_output})
-        list.linear(layer + part, C, C);
-      list.norm(layer + n_.attention_norm, C);
-      list.linear(layer + n_.up, M, C);
-      list.linear(layer + n_.down, C, M);
-      list.norm(layer + n_.output_norm, C);
-    }
-    if (c_.type == BertType::mpnet)
-      list.table(n_.prefix + "encoder.relative_attention_bias.weight",
-                 {c_.relative_attention_num_buckets, c_.num_attention_heads}, true);
-    const size_t trunk = list.all.size();
-    add_head(list);
-    for (size_t i = trunk; i < list.all.size(); ++i)
-      // BERT's pooler learns in pre-training, and serves every task.
-      list.all[i].part = list.all[i].name.starts_with(n_.prefix) ? Part::pooler : Part::head;
-    return list.all;
-  }
-
-  FileNames file_names() const override {
-    FileNames names;
-    names.prefix = n_.prefix;
-    names.trunk = {"embeddings.", n_.layers + "."};
-    names.is_buffer = [](std::string_view name) { return name.ends_with(".position_ids"); };
-    // Files that TensorFlow's checkpoints were turned into call a norm's parameters by other names.
-    for (const ParameterInfo& p : parameters()) {
-      const size_t at = p.name.rfind("LayerNorm.");
-      if (at == std::string::npos) continue;
-      const std::string norm = p.name.substr(0, at) + "LayerNorm.";
-      const std::string older = norm + (p.name.ends_with(".bias") ? "beta" : "gamma");
-      names.renamed.emplace_back(older, p.name);
-      if (older.starts_with(n_.prefix))
-        names.renamed.emplace_back(older.substr(n_.prefix.size()), p.name);
-    }
-    if (c_.task.head == Head::masked_token) {
-      const std::string bias = n_.bias_of_decoder(c_.tie_word_embeddings);
-      names.renamed.emplace_back(n_.bias_of_decoder(!c_.tie_word_embeddings), bias);
-      if (c_.tie_word_embeddings)
-        names.tied = {n_.decoder + ".weight", n_.prefix + "embeddings.word_embeddings.weight"};
-    }
-    return names;
-  }
-
-  TextEnds text_ends() const override {
-    return text_ends_within(c_.vocab_size, c_.bos_token_id, {c_.eos_token_id});
-  }
-
-  KeyValues settings() const override {
-    BertSettings s;
-    s.model_type = name_of(c_.type);
-    s.n_layer = c_.num_hidden_layers;
-    s.n_head = c_.num_attention_heads;
-    s.n_embd = c_.hidden_size;
-    s.intermediate_size = c_.intermediate_size;
-    s.hidden_act = name_of(c_.hidden_act);
-    s.layer_norm_eps = c_.layer_norm_eps;
-    s.tie_word_embeddings = c_.tie_word_embeddings;
-    return settings_to(bert_table(), s);
-  }
-  std::string config_json(DType stored) const override { return bert_config_json(c_, stored); }
-
-  ModelPtr with_dropout(double probability) const override {
-    BertConfig c = c_;
-    c.hidden_dropout_prob = c.attention_probs_dropout_prob = c.classifier_dropout = probability;
-    return bert_model(c);
-  }
-  double dropout() const override { return c_.hidden_dropout_prob; }
-  ModelPtr with_vocabulary(int64_t size) const override {
-    BertConfig c = c_;
-    c.vocab_size = size;
-    return bert_model(c);
-  }
-  ModelPtr with_untied_head() const override {
-    BertConfig c = c_;
-    c.tie_word_embeddings = false;
-    return bert_model(c);
-  }
+  using ConfiguredModel::ConfiguredModel;
 
   Task task() const override { return c_.task; }
   ModelPtr with_task(const Task& task) const override {
@@ -161,80 +81,20 @@ class BertModel final : public EncoderModel {
       user_error("[bert] an encoder has no head that predicts the next token");
     BertConfig c = c_;
     c.task = task;
-    return bert_model(c);
+    return c.model();
   }
   bool has_token_types() const override { return c_.type_vocab_size > 1; }
 
  protected:
-  std::unique_ptr<EncoderNet> build(Graph& g, std::optional<Value> rng_key) const override {
-    return bert_net(g, c_, rng_key);
+  std::unique_ptr<EncoderNet> build(Parameters& p, std::optional<Value> rng_key) const override {
+    p.set_deviation(c_.initializer_range);
+    return bert_net(p, c_, rng_key);
   }
-  bool has_dropout() const override {
-    return c_.hidden_dropout_prob > 0 || c_.attention_probs_dropout_prob > 0 ||
-           c_.classifier_dropout > 0;
-  }
-
- private:
-  struct Listing {
-    double deviation;
-    std::vector<ParameterInfo> all;
-    void table(const std::string& name, Shape shape, bool is_table) {
-      all.push_back({name, std::move(shape), {Fill::Kind::normal, deviation}, is_table});
-    }
-    void norm(const std::string& name, int64_t width) {
-      all.push_back({name + ".weight", {width}, {Fill::Kind::ones}});
-      all.push_back({name + ".bias", {width}, {Fill::Kind::zeros}});
-    }
-    void linear(const std::string& name, int64_t out, int64_t in) {
-      all.push_back({name + ".weight", {out, in}, {Fill::Kind::normal, deviation}});
-      all.push_back({name + ".bias", {out}, {Fill::Kind::zeros}});
-    }
-  };
-
-  void add_head(Listing& list) const {
-    const int64_t C = c_.hidden_size;
-    const int64_t outputs = std::ssize(c_.task.labels);
-    switch (c_.task.head) {
-      case Head::masked_token:
-        list.linear(n_.transform, C, C);
-        list.norm(n_.transform_norm, C);
-        if (!c_.tie_word_embeddings) list.table(n_.decoder + ".weight", {c_.vocab_size, C}, false);
-        list.all.push_back(
-            {n_.bias_of_decoder(c_.tie_word_embeddings), {c_.vocab_size}, {Fill::Kind::zeros}});
-        break;
-      case Head::classes:
-      case Head::values:
-        list.linear(c_.type == BertType::bert ? n_.prefix + "pooler.dense" : n_.text_dense, C, C);
-        list.linear(n_.text_output, outputs, C);
-        break;
-      case Head::token_classes:
-        list.linear("classifier", outputs, C);
-        break;
-      case Head::embedding:
-      case Head::next_token:
-        break;
-    }
-  }
-
-  BertConfig c_;
-  const BertNames& n_;
 };
 
-ModelPtr describe_bert(const Description& d) {
-  const BertSettings s = settings_from(bert_table(), d.settings);
-  if (s.n_embd % s.n_head != 0)
-    usage_error("n-embd must be divisible by n-head; got n-embd {} and n-head {}", s.n_embd,
-                s.n_head);
-  BertConfig c;
-  c.type = bert_type_named(s.model_type);
-  c.vocab_size = d.vocabulary;
-  c.hidden_size = s.n_embd;
-  c.num_hidden_layers = s.n_layer;
-  c.num_attention_heads = s.n_head;
-  c.intermediate_size = s.intermediate_size > 0 ? s.intermediate_size : 4 * s.n_embd;
-  c.hidden_act = activation_named(s.hidden_act);
-  c.layer_norm_eps = s.layer_norm_eps;
-  c.tie_word_embeddings = s.tie_word_embeddings;
+void complete_bert(BertConfig& c, const Description& d) {
+  check_heads_divide(c.hidden_size, c.num_attention_heads);
+  if (c.intermediate_size == 0) c.intermediate_size = 4 * c.hidden_size;
   c.type_vocab_size = c.type == BertType::bert ? 2 : c.is_roberta() ? 1 : 0;
   constexpr int64_t kPadOfMpnet = 1;
   const bool is_mpnet = c.type == BertType::mpnet;
@@ -245,33 +105,77 @@ ModelPtr describe_bert(const Description& d) {
         "one pads with token {}: name the folder of an MPNet by --tokenizer, or take another type",
         kPadOfMpnet, c.pad_token_id);
   c.max_position_embeddings = d.context + c.first_position();
-  c.hidden_dropout_prob = c.attention_probs_dropout_prob = c.classifier_dropout = d.dropout;
-  return bert_model(c);
+}
+
+std::vector<Preset> bert_presets() {
+  return {
+      // The sizes of BERT mini (Turc et al. 2019); the rates of ELECTRA small and of Izsak et al.
+      // 2021, "How to train BERT with an academic budget", for small batches.
+      {"bert-mini", "an encoder, 4 layers of width 256, that learns to fill masks",
+       preset_values("--tokenizer wordpiece:4000 --n-layer 4 --n-head 4 --n-embd 256 --context 64 "
+                     "--dropout 0.1 --max-steps 1000 --batch-size 32 --learning-rate 1e-3 "
+                     "--lr-scheduler-type linear --warmup-steps 0.06 --weight-decay 0.01 "
+                     "--adam-beta2 0.98 --eval-steps 250 --eval-batches 20")},
+      // BERT's own recipe (Devlin et al. 2018, appendix A.3), and transformers' defaults where it
+      // leaves a choice.
+      {"fine-tune", "an encoder for classes, ratings or tags: with --task, --data and --init-from",
+       preset_values("--max-steps 0 --num-train-epochs 3 --context 128 --batch-size 32 "
+                     "--learning-rate 5e-5 --lr-scheduler-type linear --warmup-steps 0.1 "
+                     "--weight-decay 0.01 --adam-beta2 0.999 --sampling group_by_length "
+                     "--eval-steps 200 --eval-batches 0 --load-best-model-at-end true "
+                     "--samples 0")},
+  };
 }
 
 }  // namespace
 
-std::vector<Preset> bert_presets();
+const BertNames& names_of(BertType type) {
+  // In the order of the enumeration.
+  static const BertNames all[] = {bert_like("bert.", "Bert"), roberta_like("roberta.", "Roberta"),
+                                  roberta_like("roberta.", "XLMRoberta"), distilbert_names(),
+                                  mpnet_names()};
+  return all[static_cast<size_t>(type)];
+}
 
-const Architecture& bert() {
+FileNames BertConfig::file_names() const {
+  const BertNames& n = names_of(type);
+  FileNames names;
+  names.prefix = n.prefix;
+  names.trunk = {"embeddings.", n.layers + "."};
+  names.is_buffer = [](std::string_view name) { return name.ends_with(".position_ids"); };
+  // Files that TensorFlow's checkpoints were turned into call a norm's parameters by other names.
+  for (const ParameterInfo& p : model()->parameters()) {
+    const size_t at = p.name.rfind("LayerNorm.");
+    if (at == std::string::npos) continue;
+    const std::string norm = p.name.substr(0, at) + "LayerNorm.";
+    const std::string older = norm + (p.name.ends_with(".bias") ? "beta" : "gamma");
+    names.renamed.emplace_back(older, p.name);
+    if (older.starts_with(n.prefix))
+      names.renamed.emplace_back(older.substr(n.prefix.size()), p.name);
+  }
+  if (task.head == Head::masked_token) {
+    const std::string bias = n.bias_of_decoder(tie_word_embeddings);
+    names.renamed.emplace_back(n.bias_of_decoder(!tie_word_embeddings), bias);
+    if (tie_word_embeddings)
+      names.tied = {n.decoder + ".weight", n.prefix + "embeddings.word_embeddings.weight"};
+  }
+  return names;
+}
+
+ModelPtr BertConfig::model() const { return std::make_shared<BertModel>(*this); }
+
+const Architecture& BertConfig::architecture() {
   static const Architecture architecture = [] {
-    Architecture a;
+    Architecture a =
+        architecture_of<BertConfig>({"bert", "roberta", "xlm-roberta", "distilbert", "mpnet"},
+                                    {"Bert", "Roberta", "XLMRoberta", "DistilBert", "MPNet"},
+                                    bert_presets(), complete_bert, parse_bert_config);
     a.name = "bert";
     a.title = "BERT";
-    a.model_types = {"bert", "roberta", "xlm-roberta", "distilbert", "mpnet"};
-    a.class_names = {"Bert", "Roberta", "XLMRoberta", "DistilBert", "MPNet"};
-    a.options = options_of(bert_table());
-    a.presets = bert_presets();
     a.head = Head::masked_token;
-    a.describe = describe_bert;
-    a.parse = [](std::string_view text, const std::string& what) {
-      return bert_model(parse_bert_config(text, what));
-    };
     return a;
   }();
   return architecture;
 }
-
-ModelPtr bert_model(const BertConfig& config) { return std::make_shared<BertModel>(config); }
 
 }  // namespace brrr::models

@@ -1,9 +1,10 @@
-#include "models/gpt2/gpt2.h"
-
+// GPT-2 (Radford et al. 2019) and its variants: pre-norm blocks, learned positions, tanh GELU,
+// the head usually tied to the token embedding. Weights of Linear layers are [in, out]. Attention
+// is written as the formula says; passes and kernels make it fast.
 #include <cmath>
 #include <string>
-#include <vector>
 
+#include "models/gpt2/gpt2_config.h"
 #include "models/layers.h"
 
 namespace brrr::models {
@@ -17,13 +18,18 @@ struct Heads {
 };
 
 struct Gpt2Block {
-  Gpt2Block(Graph& g, const Gpt2Config& c, const std::string& name)
-      : ln_1(g, name + ".ln_1", c.n_embd, c.layer_norm_epsilon, c.bias),
-        c_attn(g, name + ".attn.c_attn", c.n_embd, 3 * c.n_embd, c.bias),
-        c_proj(g, name + ".attn.c_proj", c.n_embd, c.n_embd, c.bias),
-        ln_2(g, name + ".ln_2", c.n_embd, c.layer_norm_epsilon, c.bias),
-        mlp_fc(g, name + ".mlp.c_fc", c.n_embd, c.mlp_width(), c.bias),
-        mlp_proj(g, name + ".mlp.c_proj", c.mlp_width(), c.n_embd, c.bias) {}
+  Gpt2Block(Parameters& p, const std::string& name, const Gpt2Config& c)
+      : ln_1(p, name + ".ln_1", c.n_embd, c.layer_norm_epsilon, c.bias),
+        c_attn(p, name + ".attn.c_attn", c.n_embd, 3 * c.n_embd, c.bias, p.deviation()),
+        c_proj(p, name + ".attn.c_proj", c.n_embd, c.n_embd, c.bias, into_stream(c)),
+        ln_2(p, name + ".ln_2", c.n_embd, c.layer_norm_epsilon, c.bias),
+        mlp_fc(p, name + ".mlp.c_fc", c.n_embd, c.mlp_width(), c.bias, p.deviation()),
+        mlp_proj(p, name + ".mlp.c_proj", c.mlp_width(), c.n_embd, c.bias, into_stream(c)) {}
+
+  // What is added to the residual stream is smaller, the more layers add to it (Radford et al.).
+  static double into_stream(const Gpt2Config& c) {
+    return c.initializer_range / std::sqrt(2.0 * static_cast<double>(c.n_layer));
+  }
 
   // [B, T, C] -> three of [B, H, T, D]: one move puts q, k and v in front, so that they are slices
   // of it without a copy.
@@ -62,18 +68,15 @@ struct Gpt2Block {
   Linear mlp_fc, mlp_proj;
 };
 
-class Gpt2 final : public CausalNet {
+class Gpt2 final : public CausalStack<Gpt2Block, LayerNorm> {
  public:
-  Gpt2(Graph& g, const Gpt2Config& config, std::optional<Value> rng_key)
-      : g_(g), c_(config), rng_key_(rng_key) {
-    const std::string root = "transformer.";
-    wte_ = g.parameter(root + "wte.weight", {c_.vocab_size, c_.n_embd});
-    wpe_ = g.parameter(root + "wpe.weight", {c_.n_positions, c_.n_embd});
-    for (int64_t layer = 0; layer < c_.n_layer; ++layer)
-      blocks_.emplace_back(g, c_, fmt::format("{}h.{}", root, layer));
-    ln_f_.emplace(g, root + "ln_f", c_.n_embd, c_.layer_norm_epsilon, c_.bias);
-    if (!c_.tie_word_embeddings)
-      lm_head_ = g.parameter("lm_head.weight", {c_.vocab_size, c_.n_embd});
+  Gpt2(Parameters& p, const Gpt2Config& config, std::optional<Value> rng_key, CausalHead head)
+      : CausalStack(p, "transformer.wte.weight", config.vocab_size, config.n_embd, head),
+        c_(config),
+        rng_key_(rng_key),
+        wpe_(p.table("transformer.wpe.weight", {config.n_positions, config.n_embd})) {
+    for (int64_t i = 0; i < c_.n_layer; ++i) add_block(p, "transformer.h", c_);
+    finish(p, head, "transformer.ln_f", c_.n_embd, c_.layer_norm_epsilon, c_.bias);
   }
 
   Value trunk(const CausalRows& rows) const override {
@@ -96,14 +99,6 @@ class Gpt2 final : public CausalNet {
     return x;
   }
 
-  Value normed(Value x) const override { return (*ln_f_)(x); }
-
-  Value logits(Value x) const override {
-    x = normed(x);
-    Scope scope(g_, "lm_head");
-    return matmul(x, lm_head_ ? *lm_head_ : *wte_, false, true);
-  }
-
  private:
   struct Begin {
     Value x;        // [B, T, C]
@@ -112,33 +107,30 @@ class Gpt2 final : public CausalNet {
   Begin begin(const CausalRows& rows) const {
     const Dim t = rows.length();
     if (!rows.first && !rows.position_ids && !t.is_symbol()) {
-      Value x = embed(rows.tokens, slice(*wpe_, 0, 0, rows.positions));
+      Value x = embed(rows.tokens, slice(wpe_, 0, 0, rows.positions));
       Value queries = iota(g_, {t, 1}, 0), keys = iota(g_, {1, t}, 1);
       return {x, less_equal(keys, queries)};
     }
     Value places = rows.places();
-    Value x = embed(rows.tokens, embedding(*wpe_, rows.positions_of_rows()));
+    Value x = embed(rows.tokens, embedding(wpe_, rows.positions_of_rows()));
     Value keys = iota(g_, {Dim(1), rows.has_cache() ? Dim(rows.positions) : t}, 1);
     return {x, less_equal(keys, reshape(places, {t, 1}))};
   }
   Value embed(Value tokens, Value positions) const {
     Scope scope(g_, "embed");
-    return Dropout(rng_key_, c_.embd_pdrop)(embedding(*wte_, tokens) + positions, 0);
+    return Dropout(rng_key_, c_.embd_pdrop)(embedding(embed_, tokens) + positions, 0);
   }
 
-  Graph& g_;
   const Gpt2Config& c_;
   std::optional<Value> rng_key_;
-  std::optional<Value> wte_, wpe_, lm_head_;
-  std::vector<Gpt2Block> blocks_;
-  std::optional<LayerNorm> ln_f_;
+  Value wpe_;
 };
 
 }  // namespace
 
-std::unique_ptr<CausalNet> gpt2_net(Graph& g, const Gpt2Config& config,
-                                    std::optional<Value> rng_key) {
-  return std::make_unique<Gpt2>(g, config, rng_key);
+std::unique_ptr<CausalNet> Gpt2Config::net(Parameters& p, std::optional<Value> rng_key,
+                                           CausalHead head) const {
+  return std::make_unique<Gpt2>(p, *this, rng_key, head);
 }
 
 }  // namespace brrr::models

@@ -1,13 +1,14 @@
 #pragma once
-// The sizes and constants of a GPT-2, with the names of Hugging Face's config.json. A plain value;
-// the defaults are GPT-2 124M. validate() is called wherever a configuration enters from outside.
+// The sizes and constants of a GPT-2, with the names of Hugging Face's config.json; the defaults
+// are GPT-2 124M.
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <string_view>
 
 #include "models/activation.h"
-#include "models/config_limits.h"
+#include "models/causal_lm.h"
+#include "models/config_table.h"
 
 namespace brrr::models {
 
@@ -38,28 +39,25 @@ struct Gpt2Config {
 
   int64_t head_width() const { return n_embd / n_head; }
   int64_t mlp_width() const { return n_inner > 0 ? n_inner : 4 * n_embd; }
+  TextEnds text_ends() const { return text_ends_within(vocab_size, bos_token_id, {eos_token_id}); }
 
-  /// Throws UserError naming the field, what is allowed and what it holds. Within the limits
-  /// the number of elements cannot overflow.
-  void validate() const {
-    const ConfigLimits limits("gpt2");
-    limits.size("vocab_size", vocab_size, int64_t{1} << 24);
-    limits.size("n_positions", n_positions, int64_t{1} << 24);
-    limits.size("n_embd", n_embd, int64_t{1} << 18);
-    limits.size("n_layer", n_layer, 4096);
-    limits.size("n_head", n_head, n_embd);
-    limits.size("n_inner", mlp_width(), int64_t{1} << 20);
-    if (n_embd % n_head != 0)
-      user_error("[gpt2 config] n_embd must be divisible by n_head; got n_embd {} and n_head {}",
-                 n_embd, n_head);
-    limits.probability("resid_pdrop", resid_pdrop);
-    limits.probability("embd_pdrop", embd_pdrop);
-    limits.probability("attn_pdrop", attn_pdrop);
-    limits.epsilon("layer_norm_epsilon", layer_norm_epsilon);
-    limits.deviation("initializer_range", initializer_range);
-  }
-
+  /// Throws UserError naming the field, what is allowed and what it holds. Within the limits the
+  /// number of elements cannot overflow.
+  void validate() const;
+  static const ConfigTable<Gpt2Config>& table();
+  ModelSizes sizes() const;
+  FileNames file_names() const;
+  /// Declares the parameters, as CausalModel::build; this configuration outlives the net.
+  std::unique_ptr<CausalNet> net(Parameters& p, std::optional<Value> rng_key,
+                                 CausalHead head) const;
+  static const Architecture& architecture();
+  ModelPtr model() const;
+  /// The text of a config.json with every key that transformers needs.
+  std::string json(DType stored = DType::f32) const;
   bool operator==(const Gpt2Config&) const = default;
 };
+
+/// Reads the text of a config.json; `what` names it in errors. Throws UserError.
+Gpt2Config parse_gpt2_config(std::string_view text, const std::string& what);
 
 }  // namespace brrr::models

@@ -1,9 +1,10 @@
-#include "models/gpt_neox/gpt_neox.h"
-
+// GPT-NeoX (Black et al. 2022): one product for q, k and v, rotary positions in a part of each
+// head, and attention and MLP side by side.
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "models/gpt_neox/gpt_neox_config.h"
 #include "models/layers.h"
 
 namespace brrr::models {
@@ -11,12 +12,6 @@ namespace {
 
 // Streams of the dropout generator: 0 for the embedding, then three for each layer.
 int64_t neox_stream(int64_t layer, int64_t which) { return 1 + 3 * layer + which; }
-
-/// What all layers share.
-struct NeoxPositions {
-  RotaryTables tables;
-  Value places;  // i32[T] or i32[B, T]: the position of each row of tokens
-};
 
 /// q, k and v of all heads as attention reads them: each lies in one of the sources, its heads side
 /// by side from a column on.
@@ -26,19 +21,19 @@ struct NeoxHeads {
 };
 
 struct NeoxBlock {
-  NeoxBlock(Graph& g, const GptNeoxConfig& c, const std::string& name)
-      : input_norm(g, name + ".input_layernorm", c.hidden_size, c.layer_norm_eps),
-        mlp_norm(g, name + ".post_attention_layernorm", c.hidden_size, c.layer_norm_eps),
-        query_key_value(g, name + ".attention.query_key_value", c.hidden_size, 3 * c.hidden_size,
+  NeoxBlock(Parameters& p, const std::string& name, const GptNeoxConfig& c)
+      : input_norm(p, name + ".input_layernorm", c.hidden_size, c.layer_norm_eps),
+        mlp_norm(p, name + ".post_attention_layernorm", c.hidden_size, c.layer_norm_eps),
+        query_key_value(p, name + ".attention.query_key_value", c.hidden_size, 3 * c.hidden_size,
                         c.attention_bias),
-        dense(g, name + ".attention.dense", c.hidden_size, c.hidden_size, c.attention_bias),
-        up(g, name + ".mlp.dense_h_to_4h", c.hidden_size, c.intermediate_size, true),
-        down(g, name + ".mlp.dense_4h_to_h", c.intermediate_size, c.hidden_size, true) {}
+        dense(p, name + ".attention.dense", c.hidden_size, c.hidden_size, c.attention_bias),
+        up(p, name + ".mlp.dense_h_to_4h", c.hidden_size, c.intermediate_size, true),
+        down(p, name + ".mlp.dense_4h_to_h", c.intermediate_size, c.hidden_size, true) {}
 
   /// x: [B, T, C]. Returns [B, T, 3 C]: the heads of q, those of k, both turned, and those of v.
   /// The product has q, k and v of the first head, then those of the second; one move puts all q
   /// first.
-  Value turned_heads(Value x, const NeoxPositions& at, const GptNeoxConfig& c) const {
+  Value turned_heads(Value x, const RotaryPositions& at, const GptNeoxConfig& c) const {
     x = query_key_value(x);
     const Shape rows = x.shape();
     const Dim b = rows[0], t = rows[1], h(c.num_attention_heads), d(c.head_width());
@@ -58,17 +53,12 @@ struct NeoxBlock {
     return {{x, k, v}, {0, 0, true}, {1, 0, true}, {2, 0, true}};
   }
 
-  Value attend(Value x, int64_t layer, const CausalRows& rows, const NeoxPositions& at,
+  Value attend(Value x, int64_t layer, const CausalRows& rows, const RotaryPositions& at,
                const GptNeoxConfig& c, const std::optional<Value>& rng_key) const {
     const NeoxHeads heads = with_cache(turned_heads(input_norm(x), at, c), layer, rows, c);
-    const AttentionPlaces places{.heads = c.num_attention_heads,
-                                 .kv_heads = c.num_attention_heads,
-                                 .width = c.head_width(),
-                                 .value_width = c.head_width(),
-                                 .q = heads.q,
-                                 .k = heads.k,
-                                 .v = heads.v,
-                                 .y_in_rows = true};
+    AttentionPlaces places =
+        heads_in_rows(c.num_attention_heads, c.num_attention_heads, c.head_width());
+    places.q = heads.q, places.k = heads.k, places.v = heads.v;
     AttentionOptions options;
     options.scale = 1 / std::sqrt(static_cast<double>(c.head_width()));
     options.causal = true;
@@ -90,25 +80,23 @@ struct NeoxBlock {
   Projection query_key_value, dense, up, down;
 };
 
-class GptNeox final : public CausalNet {
+class GptNeox final : public CausalStack<NeoxBlock, LayerNorm> {
  public:
-  GptNeox(Graph& g, const GptNeoxConfig& config, std::optional<Value> rng_key)
-      : g_(g), c_(config), rng_key_(rng_key) {
-    embed_ = g.parameter("gpt_neox.embed_in.weight", {c_.vocab_size, c_.hidden_size});
-    for (int64_t layer = 0; layer < c_.num_hidden_layers; ++layer)
-      blocks_.emplace_back(g, c_, fmt::format("gpt_neox.layers.{}", layer));
-    norm_.emplace(g, "gpt_neox.final_layer_norm", c_.hidden_size, c_.layer_norm_eps);
-    if (!c_.tie_word_embeddings)
-      head_ = g.parameter("lm_head.weight", {c_.vocab_size, c_.hidden_size});
+  GptNeox(Parameters& p, const GptNeoxConfig& config, std::optional<Value> rng_key, CausalHead head)
+      : CausalStack(p, "gpt_neox.embed_in.weight", config.vocab_size, config.hidden_size, head),
+        c_(config),
+        rng_key_(rng_key) {
+    for (int64_t i = 0; i < c_.num_hidden_layers; ++i) add_block(p, "gpt_neox.layers", c_);
+    finish(p, head, "gpt_neox.final_layer_norm", c_.hidden_size, c_.layer_norm_eps);
   }
 
   Value trunk(const CausalRows& rows) const override {
     const Dropout drop(rng_key_, c_.hidden_dropout);
     Value x;
-    NeoxPositions at;
+    RotaryPositions at;
     {
       Scope scope(g_, "embed");
-      x = drop(embedding(*embed_, rows.tokens), 0);
+      x = drop(embedding(embed_, rows.tokens), 0);
       at = {rotary_tables(g_, c_.rope, c_.rotated_width(),
                           rows.table_rows(longest_context(c_.rope, c_.max_position_embeddings))),
             rows.positions_of_rows()};
@@ -127,28 +115,16 @@ class GptNeox final : public CausalNet {
     return x;
   }
 
-  Value normed(Value x) const override { return (*norm_)(x); }
-
-  Value logits(Value x) const override {
-    x = normed(x);
-    Scope scope(g_, "lm_head");
-    return matmul(x, head_ ? *head_ : *embed_, false, true);
-  }
-
  private:
-  Graph& g_;
   const GptNeoxConfig& c_;
   std::optional<Value> rng_key_;
-  std::optional<Value> embed_, head_;
-  std::vector<NeoxBlock> blocks_;
-  std::optional<LayerNorm> norm_;
 };
 
 }  // namespace
 
-std::unique_ptr<CausalNet> gpt_neox_net(Graph& g, const GptNeoxConfig& config,
-                                        std::optional<Value> rng_key) {
-  return std::make_unique<GptNeox>(g, config, rng_key);
+std::unique_ptr<CausalNet> GptNeoxConfig::net(Parameters& p, std::optional<Value> rng_key,
+                                              CausalHead head) const {
+  return std::make_unique<GptNeox>(p, *this, rng_key, head);
 }
 
 }  // namespace brrr::models

@@ -1,15 +1,15 @@
 #pragma once
-// The sizes and constants of a GPT-NeoX, with the names of Hugging Face's config.json. A plain
-// value; the defaults are GPT-NeoX-20B. parse_gpt_neox_config() and gpt_neox_config_json() are its
-// config.json.
+// The sizes and constants of a GPT-NeoX, with the names of Hugging Face's config.json; the defaults
+// are GPT-NeoX-20B.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
 #include "models/activation.h"
+#include "models/causal_lm.h"
+#include "models/config_table.h"
 #include "models/rope.h"
 
 namespace brrr::models {
@@ -41,16 +41,24 @@ struct GptNeoxConfig {
   int64_t rotated_width() const {
     return static_cast<int64_t>(static_cast<double>(head_width()) * rope.partial_rotary_factor);
   }
+  TextEnds text_ends() const { return text_ends_within(vocab_size, bos_token_id, eos_token_ids); }
   /// Throws UserError naming the field, what is allowed and what it holds. Within the limits the
   /// number of elements cannot overflow.
   void validate() const;
+  static const ConfigTable<GptNeoxConfig>& table();
+  ModelSizes sizes() const;
+  FileNames file_names() const;
+  /// Declares the parameters, as CausalModel::build; this configuration outlives the net.
+  std::unique_ptr<CausalNet> net(Parameters& p, std::optional<Value> rng_key,
+                                 CausalHead head) const;
+  static const Architecture& architecture();
+  ModelPtr model() const;
+  /// The text of a config.json with every key that transformers needs.
+  std::string json(DType stored = DType::f32) const;
   bool operator==(const GptNeoxConfig&) const = default;
 };
 
-/// Reads the text of a config.json; `what` names it in errors. A feature that is not supported is
-/// refused by name and value. Throws UserError.
+/// Reads the text of a config.json; `what` names it in errors. Throws UserError.
 GptNeoxConfig parse_gpt_neox_config(std::string_view text, const std::string& what);
-/// The text of a config.json with every key that transformers needs.
-std::string gpt_neox_config_json(const GptNeoxConfig& config, DType stored = DType::f32);
 
 }  // namespace brrr::models

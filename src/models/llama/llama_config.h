@@ -1,22 +1,19 @@
 #pragma once
 // The sizes and constants of a model of the Llama family: llama, mistral, qwen2 and qwen3 differ in
-// a few of these fields. A plain value; parse_llama_config() and llama_config_json() are its
-// config.json.
+// a few of these fields.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
+#include "models/causal_lm.h"
+#include "models/config_table.h"
 #include "models/rope.h"
 
 namespace brrr::models {
 
 enum class LlamaType { llama, mistral, qwen2, qwen3 };
-/// The model_type of config.json.
-const std::string& name_of(LlamaType type);
 
 struct LlamaConfig {
   LlamaType type = LlamaType::llama;
@@ -46,16 +43,25 @@ struct LlamaConfig {
   int64_t window_of(int64_t layer) const {
     return slides.empty() || slides[static_cast<size_t>(layer)] ? sliding_window : 0;
   }
+  TextEnds text_ends() const { return text_ends_within(vocab_size, bos_token_id, eos_token_ids); }
   /// Throws UserError naming the field, what is allowed and what it holds. Within the limits the
   /// number of elements cannot overflow.
   void validate() const;
+  static const ConfigTable<LlamaConfig>& table();
+  ModelSizes sizes() const;
+  FileNames file_names() const;
+  /// Declares the parameters, as CausalModel::build; this configuration outlives the net.
+  std::unique_ptr<CausalNet> net(Parameters& p, std::optional<Value> rng_key,
+                                 CausalHead head) const;
+  static const Architecture& architecture();
+  ModelPtr model() const;
+  /// The text of a config.json with every key that transformers needs.
+  std::string json(DType stored = DType::f32) const;
   bool operator==(const LlamaConfig&) const = default;
 };
 
 /// Reads the text of a config.json; `what` names it in errors. A feature that is not supported is
 /// refused by name and value. Throws UserError.
 LlamaConfig parse_llama_config(std::string_view text, const std::string& what);
-/// The text of a config.json with every key that transformers needs.
-std::string llama_config_json(const LlamaConfig& config, DType stored = DType::f32);
 
 }  // namespace brrr::models

@@ -104,7 +104,7 @@ std::vector<std::vector<bool>> backward_values(const Graph& graph) {
       for (const Output& o : body.outputs()) backward[id].push_back(depends[o.value.node]);
       continue;
     }
-    bool any = graph.scope_of(id).starts_with(kBackwardScope);
+    bool any = graph.phase(id) == Phase::backward;
     const size_t operands = is(node, Op::after) ? 1 : node.operands.size();
     if (operands == 1 && node.op->view) any = false;  // a view is what it looks at
     for (size_t k = 0; k < operands; ++k) any = any || reads_backward(k);

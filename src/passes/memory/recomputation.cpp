@@ -33,7 +33,7 @@ void Recomputation::find_kinds() {
       kind_[id] = Kind::input;
       continue;
     }
-    bool constant = true, backward = graph_.scope_of(id).starts_with(kBackwardScope);
+    bool constant = true, backward = graph_.phase(id) == Phase::backward;
     for (const ValueId& v : graph_.node(id).operands) {
       constant = constant && kind_[v.node] == Kind::constant;
       backward = backward || kind_[v.node] == Kind::backward;
@@ -76,7 +76,7 @@ void Recomputation::find_gates() {
       heavy[id] = later(heavy[id], heavy[v.node]);
       any[id] = later(any[id], any[v.node]);
     }
-    if (graph_.scope_of(id).starts_with(kBackwardScope)) {
+    if (graph_.phase(id) == Phase::backward) {
       gate_[id] = heavy[id].node != kNoNode ? heavy[id] : any[id];
       if (!serves) gate_[id] = last_heavy.node != kNoNode ? last_heavy : last_any;
     }
@@ -213,9 +213,9 @@ Graph Recomputation::apply(const Choice& again) const {
         r.bind({step.node, port}, r.out().value(added, port));
       continue;
     }
-    const std::string& scope = graph_.scope_of(step.node);  // a view may be the backward's own
-    r.out().set_scope(scope.starts_with(kBackwardScope) ? scope
-                                                        : std::string(kRecomputeScope) + scope);
+    const Phase phase = graph_.phase(step.node);  // a view may be the backward's own
+    r.out().set_scope(graph_.path_of(step.node),
+                      phase == Phase::backward ? phase : Phase::recompute);
     if (!holds) {
       const size_t k = held_operand(node);
       const ValueId gate = r.map(step.gate).id;

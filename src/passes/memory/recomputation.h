@@ -12,9 +12,6 @@
 
 namespace brrr {
 
-inline constexpr std::string_view kBackwardScope = "backward:";
-inline constexpr std::string_view kRecomputeScope = "recompute:";
-
 class Recomputation {
  public:
   /// Whether a node runs again. [node]

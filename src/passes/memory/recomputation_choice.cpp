@@ -97,28 +97,16 @@ Choice fewest_bytes(const Recomputation& r, const Rates& rates) {
   return best;
 }
 
-std::string_view block_of(std::string_view scope) {
-  for (size_t begin = 0; begin < scope.size();) {
-    const size_t end = std::min(scope.find('.', begin), scope.size());
-    const std::string_view part = scope.substr(begin, end - begin);
-    if (!part.empty() &&
-        std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
-      return scope.substr(0, end);
-    begin = end + 1;
-  }
-  return {};
-}
-
 Choice within_blocks(const Recomputation& r) {
   const Graph& g = r.graph();
   Choice again(g.size());
   for (NodeId id = 0; id < g.size(); ++id) {
-    const std::string_view block = block_of(g.scope_of(id));
+    const std::string_view block = g.block_of(id);
     if (!r.is_forward(id) || block.empty()) continue;
     again[id] = true;
     for (uint32_t port = 0; port < g.node(id).results.size(); ++port)
       for (const Recomputation::Reader& reader : r.readers({id, port}))
-        if (!reader.late && block_of(g.scope_of(reader.node)) != block) again[id] = false;
+        if (!reader.late && g.block_of(reader.node) != block) again[id] = false;
   }
   return again;
 }

@@ -28,8 +28,6 @@ std::optional<Recomputation::Choice> cheapest(const Recomputation& r, const Rate
 /// What costs little for the bytes that it frees.
 Recomputation::Choice balanced(const Recomputation& r, const Rates& rates);
 
-/// "h.3" of "h.3.attn": the scope up to its first number; empty where there is none.
-std::string_view block_of(std::string_view scope);
 /// All nodes of numbered blocks but those that another block, or none, reads.
 Recomputation::Choice within_blocks(const Recomputation& r);
 

@@ -15,7 +15,6 @@ namespace brrr {
 namespace {
 
 constexpr int64_t kMultiple = 16;  // of every size: what matrix units take of 8 bits
-constexpr std::string_view kBackward = "backward:";
 
 bool is_low(DType t) { return t == DType::bf16 || t == DType::f16; }
 bool fits(int64_t size) { return size > 0 && size % kMultiple == 0; }
@@ -31,10 +30,10 @@ class Quantiser {
   Graph run(Notes* notes) {
     int other_sizes = 0, of_head = 0;
     for (NodeId id = 0; id < in_.size(); ++id)
-      if (is_candidate(id) && !is_backward(id) && gives_logits(id)) heads_.insert(in_.scope_of(id));
+      if (is_candidate(id) && !is_backward(id) && gives_logits(id)) heads_.insert(in_.path_of(id));
     for (NodeId id = 0; id < in_.size(); ++id) {
       if (!is_candidate(id)) continue;
-      if (heads_.contains(forward_scope(id)))
+      if (heads_.contains(in_.path_of(id)))
         ++of_head;
       else if (const Plan p = plan_of(id); fits(p.m) && fits(p.n) && fits(p.k))
         add(id, p);
@@ -83,11 +82,7 @@ class Quantiser {
     return !form->transpose_a || a.shape.rank() == 2;
   }
 
-  bool is_backward(NodeId id) const { return in_.scope_of(id).starts_with(kBackward); }
-  std::string forward_scope(NodeId id) const {
-    const std::string& scope = in_.scope_of(id);
-    return is_backward(id) ? scope.substr(kBackward.size()) : scope;
-  }
+  bool is_backward(NodeId id) const { return in_.phase(id) == Phase::backward; }
 
   /// Whether the product's result is read by the loss or from outside, or its weight is a table.
   bool gives_logits(NodeId id) const {

@@ -44,8 +44,8 @@ class Operands {
     const ValueId v = in.node(reader).operands[operand];
     if (of_parameters_[v.node]) return make_(r.map(v));
     const ValueId root = behind_reshapes(in, v);  // [B, T, C] and [B * T, C] are the same bytes
-    const std::string& scope = in.scope_of(reader);
-    const bool late = scope.starts_with(kBackwardScope) || scope.starts_with(kRecomputeScope);
+    const Phase phase = in.phase(reader);
+    const bool late = phase == Phase::backward || phase == Phase::recompute;
     auto [at, is_new] = made_.try_emplace({root, late});
     if (is_new) at->second = make_(r.map(root));
     Halves x = at->second;

@@ -248,7 +248,7 @@ class Deriver {
 
   void update_weights(Graph& out) {
     std::map<NodeId, Value> again;  // nodes of the old graph, of the new parameters
-    out.set_scope("optimizer");
+    out.set_scope("", Phase::optimizer);
     for (const auto& [id, weight] : kept_) {
       const std::string name = weight.name();
       const bool changes = std::ranges::any_of(weight.sources, [&](const std::string& source) {

@@ -20,8 +20,8 @@ Graph low_parameters(const Graph& in, DType low, Notes* notes) {
     const Node& node = in.node(id);
     r.enter_scope_of(id);
     if (is_low({id, 0})) {
-      r.bind({id, 0},
-             r.out().input(in.input_name(id), in.type({id, 0}).shape, low, InputKind::parameter));
+      const Type type{low, in.type({id, 0}).shape};
+      r.bind({id, 0}, r.out().input(in.input_name(id), type, in.role(id), node.attrs));
       ++count;
       continue;
     }

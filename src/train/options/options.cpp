@@ -160,6 +160,9 @@ void add_model_rows(Table& t) {
          "scratch, or a checkpoint, run or model folder, or ORG/NAME of the Hugging Face Hub, to "
          "start from",
          {"model-name-or-path"});
+  t.list("freeze", &Options::freeze, true, "PLACE...",
+         "parameters to leave as they are: embed, h.3, h.0-5, norm, head, or a parameter's name or "
+         "its beginning; they need neither gradients nor moments");
 }
 
 void add_training_rows(Table& t) {

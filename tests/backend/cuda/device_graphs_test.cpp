@@ -189,7 +189,7 @@ Graph training_graph(const models::Gpt2Config& config, const Target& target, DTy
     optim::attach_optimizer(graph, optimizer, accumulation);
   };
   options.refresher = Refresher::update;
-  return run_pipeline(models::gpt2_loss_graph(config, 3, 7), target, options);
+  return run_pipeline(config.model()->loss(3, 7), target, options);
 }
 
 reference::Tensors inputs_of(const Graph& g, const models::Gpt2Config& config) {
@@ -308,7 +308,7 @@ TEST(DeviceGraphs, TrainingStepIn8Bits) {
     options.verify = true;
     options.precision = bf16;
     options.fp8 = fp8;
-    return run_pipeline(models::gpt2_loss_graph(config, 2, 8), target, options);
+    return run_pipeline(config.model()->loss(2, 8), target, options);
   };
   const Graph meant = build(Target{}, true), device = build(backend().target(), true);
   const Graph in_bf16 = build(backend().target(), false);
@@ -337,9 +337,9 @@ TEST(DeviceGraphs, TrainingStepIn8Bits) {
 TEST(DeviceGraphs, InferenceOfGpt2) {
   std::vector<Pair> pairs;
   const auto config = test::tiny_gpt2();
-  const Graph graphs[] = {models::gpt2_logits_graph(config, 2, 5),
-                          models::gpt2_decode_graph(config, {2, 1, config.n_positions}),
-                          models::gpt2_decode_graph(config, {1, 3, config.n_positions})};
+  const Graph graphs[] = {config.model()->forward(2, 5),
+                          config.model()->decode({2, 1, config.n_positions}),
+                          config.model()->decode({1, 3, config.n_positions})};
   for (const Graph& g : graphs) {
     Pair p;
     p.plain = run_pipeline(g, Target{}, {});

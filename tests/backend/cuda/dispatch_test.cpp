@@ -9,7 +9,7 @@
 #include "backend/cuda/target.h"
 #include "base/env.h"
 #include "base/file.h"
-#include "models/gpt2/gpt2.h"
+#include "models/gpt2/gpt2_config.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
@@ -124,12 +124,12 @@ std::string describe(const DispatchCase& c) {
     p.loss = "loss";
     p.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
     p.refresher = Refresher::update;
-    graph = c.bert ? test::bert_loss_graph(*c.bert, c.batch, c.length)
-                   : models::gpt2_loss_graph(c.config, c.batch,
-                                             c.length > 0 ? c.length : c.config.n_positions);
+    graph = c.bert
+                ? test::bert_loss_graph(*c.bert, c.batch, c.length)
+                : c.config.model()->loss(c.batch, c.length > 0 ? c.length : c.config.n_positions);
   } else {
     p.parameter_dtype = c.precision;
-    graph = models::gpt2_decode_graph(c.config, {1, 1, c.config.n_positions, c.precision});
+    graph = c.config.model()->decode({1, 1, c.config.n_positions, c.precision});
   }
   Engine engine(backend);
   ProgramOptions options;

@@ -13,7 +13,7 @@
 #include "backend/cuda/target.h"
 #include "base/env.h"
 #include "base/file.h"
-#include "models/gpt2/gpt2.h"
+#include "models/gpt2/gpt2_config.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
@@ -41,7 +41,7 @@ Graph graph_of(Step step, const GpuDescription& gpu) {
   options.fp8 = step.fp8;
   options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
   options.refresher = Refresher::update;
-  return run_pipeline(models::gpt2_loss_graph(step.config, 64, 1024), backend.target(), options);
+  return run_pipeline(step.config.model()->loss(64, 1024), backend.target(), options);
 }
 
 /// A node's launches, by every way that the device may take; the last resorts only where asked.

@@ -6,7 +6,7 @@
 #include "backend/cpu/target.h"
 #include "backend/cuda_device/emulated_kernels.h"
 #include "backend/cuda_device/on_fake_gpu.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "models/initialise.h"
 #include "modules/brrr_file.h"
 #include "support/exported_models.h"
@@ -17,7 +17,7 @@ namespace {
 
 // One file, any size, in both precisions; weights are copied to the device, never lent.
 TEST_F(OnFakeGpu, ABrrrFileRunsAsOnTheCpu) {
-  const models::ModelPtr model = models::gpt2_model(test::tiny_gpt2());
+  const models::ModelPtr model = test::tiny_gpt2().model();
   modules::BrrrProgram program;
   program.graph = model->forward(Dim::symbol("batch"), Dim::symbol("length"));
   std::map<std::string, std::vector<float>> weights;

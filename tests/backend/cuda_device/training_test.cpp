@@ -10,8 +10,7 @@
 #include "backend/cuda_device/emulated_kernels.h"
 #include "backend/cuda_device/on_fake_gpu.h"
 #include "insight/profile/profile.h"
-#include "models/gpt2/gpt2.h"
-#include "models/gpt2/gpt2_model.h"
+#include "models/gpt2/gpt2_config.h"
 #include "models/initialise.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
@@ -43,7 +42,7 @@ Trained train(const Backend& backend, DType precision, int64_t accumulation, boo
     p.fp8 = fp8;
     p.loss = "loss";
     p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, {}, a); };
-    return engine.add(run_pipeline(models::gpt2_loss_graph(config, 2, 8), backend.target(), p));
+    return engine.add(run_pipeline(config.model()->loss(2, 8), backend.target(), p));
   };
   std::vector<size_t> programs;
   if (accumulation == 1) programs = {build(optim::Accumulation::none)};
@@ -52,7 +51,7 @@ Trained train(const Backend& backend, DType precision, int64_t accumulation, boo
   engine.expect_calls(accumulation);
   engine.allocate();
   load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-    models::initial_weights(*models::gpt2_model(config), 1)(name, out);
+    models::initial_weights(*config.model(), 1)(name, out);
   });
   Trained t;
   for (int32_t step = 0; step < 3; ++step) {

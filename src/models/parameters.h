@@ -1,0 +1,84 @@
+#pragma once
+// Parameters are declared where a net uses them: a declaration puts the parameter into the graph
+// and into the list of what the model has, so that shapes, initial values and what training does
+// with a parameter stand in one place.
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace brrr::models {
+
+/// Initial values of a parameter.
+struct Fill {
+  enum class Kind { zeros, ones, normal };
+  Kind kind = Kind::zeros;
+  double deviation = 0;  // of normal, whose mean is 0
+};
+
+/// Which files hold a parameter.
+enum class Part {
+  trunk,   // every file
+  pooler,  // files with the heads of some tasks: it stands before them
+  head,    // files of one task: its head, for its labels
+};
+
+struct ParameterInfo {
+  std::string name;  // in graphs, and in the files that Brrr writes
+  Shape shape;
+  Fill fill;
+  /// Rows are looked up and never multiplied (positions, an input embedding apart from the head):
+  /// such a parameter costs no FLOPs, and a token reads one row of it.
+  bool is_table = false;
+  /// Weight decay applies: to matrices and embeddings, not to biases and norms.
+  bool decays = false;
+  Part part = Part::trunk;
+  /// The place in the model, for --freeze: "embed", "h.3", "norm", "head".
+  std::string place = {};
+};
+
+/// What a graph with parameters is for.
+enum class Purpose {
+  training,  // its parameters say what the optimizer does with them
+  inference,
+};
+
+/// Declares the parameters of one graph, in the order in which files list them.
+class Parameters {
+ public:
+  Parameters(Graph& graph, Purpose purpose) : graph_(graph), purpose_(purpose) {}
+
+  /// Of the weights that layers declare without a deviation of their own.
+  void set_deviation(double deviation) { deviation_ = deviation; }
+  double deviation() const { return deviation_; }
+  /// Where the following declarations belong.
+  void set_place(std::string place) { place_ = std::move(place); }
+  void set_part(Part part) { part_ = part; }
+
+  Graph& graph() { return graph_; }
+  const std::vector<ParameterInfo>& list() const { return list_; }
+
+  /// A matrix or another weight that is multiplied: normal, decayed.
+  Value weight(const std::string& name, Shape shape);
+  Value weight(const std::string& name, Shape shape, double deviation);
+  /// Rows that tokens look up: normal, decayed. `is_multiplied`: a head reads the table, too.
+  Value table(const std::string& name, Shape shape, bool is_multiplied = false);
+  /// Zeros, or the scale of a norm: ones. Not decayed.
+  Value bias(const std::string& name, int64_t width) {
+    return vector(name, width, Fill::Kind::zeros);
+  }
+  Value vector(const std::string& name, int64_t width, Fill::Kind fill);
+
+ private:
+  Value declare(ParameterInfo parameter);
+
+  Graph& graph_;
+  const Purpose purpose_;
+  double deviation_ = 0.02;
+  std::string place_;
+  Part part_ = Part::trunk;
+  std::vector<ParameterInfo> list_;
+};
+
+}  // namespace brrr::models
