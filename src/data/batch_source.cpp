@@ -40,14 +40,19 @@ void check_options(const BatchOptions& o) {
   BRRR_CHECK(o.vocab > 0, "vocab {}", o.vocab);
 }
 
-void Batch::clear(int64_t batch, int64_t context) {
-  const auto size = static_cast<size_t>(batch * context);
-  inputs.assign(size, 0);
-  targets.assign(size, kIgnoreId);
-  types.clear();
-  lengths.clear();
-  values.clear();
-  real_tokens = 0;
+Batch::Text Batch::make_text(int64_t batch, int64_t context) {
+  const auto positions = static_cast<size_t>(batch * context);
+  count = 0;
+  const auto tokens = make<int32_t>("tokens", positions, 0);
+  return {tokens, make("targets", positions, kIgnoreId)};
+}
+
+size_t Batch::Tensor::size() const {
+  return std::visit([](const auto& list) { return list.size(); }, numbers);
+}
+
+std::span<const std::byte> Batch::Tensor::bytes() const {
+  return std::visit([](const auto& list) { return std::as_bytes(std::span(list)); }, numbers);
 }
 
 }  // namespace brrr::io

@@ -2,9 +2,13 @@
 // What a loader hands out: batches of token ids as a pure function of their index. Sources are
 // immutable to their readers; fill() may be called from any thread, for any index, in any order.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace brrr::io {
@@ -54,20 +58,52 @@ struct BatchOptions {
 /// Throws UserError (usage) for sizes below 1 or beyond any memory.
 void check_options(const BatchOptions& options);
 
-/// One batch. Models for text in one direction take inputs and targets; encoders take the rest as
-/// well. What a source does not give is empty.
+/// One batch: tensors for the inputs of a loss graph, by name. Models for text in one direction
+/// take tokens and targets; encoders take the rest as well.
+///   tokens   i32 [B, T], or shorter rows (BatchOptions::lengths). Always the first tensor.
+///   targets  i32 [B, T]: the target of each position, or [B]: the class of each row. kIgnoreId
+///            where nothing is scored. Beside values: 0 for each row that is scored.
+///   types    i32 [B, T]: which of two texts a token belongs to
+///   lengths  i32 [B]: tokens of each row, at least 1; what follows is padding
+///   values   f32 [B, K]: targets of a regression
 struct Batch {
-  std::vector<int32_t> inputs;  // [B, T], or shorter rows (BatchOptions::lengths)
-  /// [B, T]: the target of each position, or [B]: the class of each row. kIgnoreId where nothing is
-  /// scored. Beside `values` [B]: 0 for each row that is scored.
-  std::vector<int32_t> targets;
-  std::vector<int32_t> types;    // [B, T]: which of two texts a token belongs to
-  std::vector<int32_t> lengths;  // [B]: tokens of each row, at least 1; what follows is padding
-  std::vector<float> values;     // [B, K]: targets of a regression
-  int64_t real_tokens = 0;       // targets that are scored: what the loss is a mean over
+  struct Tensor {
+    std::string_view name;  // a literal: batches outlive their source
+    std::variant<std::vector<int32_t>, std::vector<float>> numbers;
 
-  /// B * T positions, none of them scored, and nothing else.
-  void clear(int64_t batch, int64_t context);
+    size_t size() const;
+    std::span<const std::byte> bytes() const;
+  };
+  std::vector<Tensor> tensors;
+  int64_t count = 0;  // targets that are scored: what the loss is a mean over
+
+  /// Makes the tensor `name`, all `value`; reuses the memory of one that has this name already.
+  template <typename T>
+  std::span<T> make(std::string_view name, size_t size, T value) {
+    auto at = std::ranges::find(tensors, name, &Tensor::name);
+    if (at == tensors.end()) at = tensors.insert(at, {name, std::vector<T>()});
+    auto& numbers = std::get<std::vector<T>>(at->numbers);
+    numbers.assign(size, value);
+    return numbers;
+  }
+  struct Text {
+    std::span<int32_t> tokens, targets;
+  };
+  /// Makes B * T tokens that are 0 and targets that are not scored.
+  Text make_text(int64_t batch, int64_t context);
+  /// The numbers of the tensor `name`; none where the batch has no such tensor.
+  const std::vector<int32_t>& ids(std::string_view name) const { return get<int32_t>(name); }
+  const std::vector<float>& values(std::string_view name) const { return get<float>(name); }
+  /// The elements of the first tensor.
+  size_t positions() const { return tensors.empty() ? 0 : tensors[0].size(); }
+
+ private:
+  template <typename T>
+  const std::vector<T>& get(std::string_view name) const {
+    static const std::vector<T> none;
+    const auto at = std::ranges::find(tensors, name, &Tensor::name);
+    return at == tensors.end() ? none : std::get<std::vector<T>>(at->numbers);
+  }
 };
 
 /// A group of rows that only reading shows the size of, and the number of its first row. Where a
@@ -80,7 +116,8 @@ struct Anchor {
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  /// Batch `index` >= 0. Throws UserError for what is wrong with the data.
+  /// Batch `index` >= 0, in place of the one that this source filled before. Throws UserError for
+  /// what is wrong with the data.
   virtual void fill(int64_t index, Batch& batch) const = 0;
   /// The epoch of the batch's first row; 0 where there are none.
   virtual int64_t epoch_of(int64_t index) const = 0;

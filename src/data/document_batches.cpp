@@ -72,17 +72,17 @@ std::string DocumentBatches::fingerprint() const {
 
 void DocumentBatches::fill(int64_t index, Batch& batch) const {
   const auto [rows, T] = order_->batch(index);
-  batch.clear(options_.batch, T);
+  const Batch::Text all = batch.make_text(options_.batch, T);
   for (size_t b = 0; b < rows.size(); ++b) {
     const auto [offset, length] = rows_[rows[b]];
     const auto n = static_cast<size_t>(length), begin = b * static_cast<size_t>(T);
-    const auto inputs = std::span(batch.inputs).subspan(begin, n);
-    const auto targets = std::span(batch.targets).subspan(begin, n);
+    const auto inputs = all.tokens.subspan(begin, n);
+    const auto targets = all.targets.subspan(begin, n);
     source_.read(offset, inputs);
     source_.read(offset + 1, targets);
     source_.check_ids(inputs, offset, options_.vocab);
     source_.check_ids(targets, offset + 1, options_.vocab);
-    batch.real_tokens += length;
+    batch.count += length;
   }
 }
 

@@ -178,27 +178,27 @@ void MaskedBatches::fill(int64_t index, Batch& batch) const {
   Batch text;
   text_->fill(index, text);
   const auto B = static_cast<size_t>(options_.batch);
-  const size_t length = text.inputs.size() / B, T = length + static_cast<size_t>(kAround);
-  batch.clear(options_.batch, static_cast<int64_t>(T));
-  std::fill(batch.inputs.begin(), batch.inputs.end(), mask_.pad);
-  batch.lengths.assign(B, 1);
-  if (mask_.has_types) batch.types.assign(batch.inputs.size(), 0);
+  const size_t length = text.positions() / B, T = length + static_cast<size_t>(kAround);
+  const Batch::Text all = batch.make_text(options_.batch, static_cast<int64_t>(T));
+  std::ranges::fill(all.tokens, mask_.pad);
+  const auto lengths = batch.make<int32_t>("lengths", B, 1);
+  if (mask_.has_types) batch.make<int32_t>("types", B * T, 0);
   for (size_t b = 0; b < B; ++b) {
-    const auto from = std::span(text.inputs).subspan(b * length, length);
-    const auto scored = std::span(text.targets).subspan(b * length, length);
+    const auto from = std::span(text.ids("tokens")).subspan(b * length, length);
+    const auto scored = std::span(text.ids("targets")).subspan(b * length, length);
     const auto n =
         static_cast<size_t>(std::find(scored.begin(), scored.end(), kIgnoreId) - scored.begin());
     if (n == 0) continue;  // an empty row stays one
-    const auto inputs = std::span(batch.inputs).subspan(b * T, T);
-    const auto targets = std::span(batch.targets).subspan(b * T, T);
+    const auto inputs = all.tokens.subspan(b * T, T);
+    const auto targets = all.targets.subspan(b * T, T);
     for (size_t i = 0; i < n; ++i)
       BRRR_CHECK(from[i] >= 0 && from[i] < mask_.vocab, "id {} of {}", from[i], mask_.vocab);
     std::copy_n(from.begin(), n, inputs.begin() + 1);
-    batch.real_tokens += mask_row(options_.row(index, static_cast<int64_t>(b)),
-                                  inputs.subspan(1, n), targets.subspan(1, n));
+    batch.count += mask_row(options_.row(index, static_cast<int64_t>(b)), inputs.subspan(1, n),
+                            targets.subspan(1, n));
     inputs[0] = mask_.cls;
     inputs[n + 1] = mask_.sep;
-    batch.lengths[b] = static_cast<int32_t>(n) + static_cast<int32_t>(kAround);
+    lengths[b] = static_cast<int32_t>(n) + static_cast<int32_t>(kAround);
   }
 }
 

@@ -49,7 +49,7 @@ class MaskedBatches final : public BatchSource {
   MaskedBatches(std::unique_ptr<BatchSource> text, const BatchOptions& options,
                 const MaskOptions& mask);
 
-  /// `targets` has the chosen tokens at their places, `real_tokens` is their number. Each row has
+  /// `targets` has the chosen tokens at their places, `count` is their number. Each row has
   /// one at least, unless all its tokens are special. The text of a row are the inputs of the
   /// other source that have a target.
   void fill(int64_t index, Batch& batch) const override;

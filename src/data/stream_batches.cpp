@@ -250,17 +250,17 @@ int64_t StreamBatches::fill_row(int64_t row, std::span<int32_t> inputs,
 }
 
 void StreamBatches::fill(int64_t index, Batch& batch) const {
-  batch.clear(options_.batch, options_.context);
+  const Batch::Text all = batch.make_text(options_.batch, options_.context);
   const auto T = static_cast<size_t>(options_.context);
   for (int64_t b = 0; b < options_.batch; ++b) {
     const int64_t row = options_.row(index, b);
-    const auto inputs = std::span(batch.inputs).subspan(static_cast<size_t>(b) * T, T);
-    const auto targets = std::span(batch.targets).subspan(static_cast<size_t>(b) * T, T);
+    const auto inputs = all.tokens.subspan(static_cast<size_t>(b) * T, T);
+    const auto targets = all.targets.subspan(static_cast<size_t>(b) * T, T);
     if (options_.mode == Sampling::kEpoch) {
-      batch.real_tokens += fill_row(row, inputs, targets);
+      batch.count += fill_row(row, inputs, targets);
     } else {
       fill_window(row, inputs, targets);
-      batch.real_tokens += options_.context;
+      batch.count += options_.context;
     }
   }
 }

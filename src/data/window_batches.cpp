@@ -62,20 +62,20 @@ int64_t WindowBatches::row_offset(int64_t row) const {
 
 void WindowBatches::fill(int64_t index, Batch& batch) const {
   const int64_t T = options_.context;
-  batch.clear(options_.batch, T);
+  const Batch::Text all = batch.make_text(options_.batch, T);
   for (int64_t b = 0; b < options_.batch; ++b) {
     const int64_t offset = row_offset(options_.row(index, b));
     if (offset < 0) continue;
     const int64_t n = std::min(T, source_.tokens() - 1 - offset);
     const auto count = static_cast<size_t>(n);
-    const auto inputs = std::span(batch.inputs).subspan(static_cast<size_t>(b * T), count);
-    const auto targets = std::span(batch.targets).subspan(static_cast<size_t>(b * T), count);
+    const auto inputs = all.tokens.subspan(static_cast<size_t>(b * T), count);
+    const auto targets = all.targets.subspan(static_cast<size_t>(b * T), count);
     source_.read(offset, inputs);
     std::copy(inputs.begin() + 1, inputs.end(), targets.begin());
     source_.read(offset + n, targets.last(1));
     source_.check_ids(inputs, offset, options_.vocab);
     source_.check_ids(targets.last(1), offset + n, options_.vocab);
-    batch.real_tokens += n;
+    batch.count += n;
   }
 }
 

@@ -77,11 +77,10 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
     const io::Batch& batch = loader.next();
     const float scale = 1;
     Call call{program, {}, {"loss"}};
-    call.set("tokens", std::span<const int32_t>(batch.inputs));
-    call.set("targets", std::span<const int32_t>(batch.targets));
+    for (const io::Batch::Tensor& t : batch.tensors) call.inputs.push_back({t.name, t.bytes()});
     call.set("loss_scale", std::span(&scale, 1));
     result.loss += engine.run(std::span(&call, 1))[0][0];
-    result.tokens += batch.real_tokens;
+    result.tokens += batch.count;
     if (options.progress) options.progress(i + 1, batches);
     if (!std::isfinite(result.loss)) {  // no later batch can mend it
       result.fault = fault_of(result.loss, model);

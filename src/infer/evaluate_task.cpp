@@ -67,22 +67,22 @@ std::vector<std::string> numbers_below(size_t count) {
 void add_row(io::TaskMetrics& metrics, io::LabelKind kind, const io::EncodedRow& row,
              std::span<const float> outputs, TaskEvaluation& result) {
   io::Batch batch;
-  batch.lengths = {static_cast<int32_t>(row.ids.size())};
+  batch.make("lengths", 1, static_cast<int32_t>(row.ids.size()));
   const size_t K = outputs.size() / (kind == io::LabelKind::kTags ? row.ids.size() : 1);
   switch (kind) {
     case io::LabelKind::kClasses:
-      batch.targets = {row.label};
+      batch.make("targets", 1, row.label);
       result.loss += cross_entropy_of(outputs, row.label);
       ++result.scored;
       break;
     case io::LabelKind::kValues:
-      batch.targets = {0};
-      batch.values = row.values;
+      batch.make<int32_t>("targets", 1, 0);
+      batch.tensors.push_back({"values", row.values});
       result.loss += squared_error_of(outputs, row.values);
       ++result.scored;
       break;
     case io::LabelKind::kTags:
-      batch.targets = row.tags;
+      batch.tensors.push_back({"targets", row.tags});
       for (size_t i = 0; i < row.tags.size(); ++i) {
         if (row.tags[i] == io::kIgnoreId) continue;
         result.loss += cross_entropy_of(outputs.subspan(i * K, K), row.tags[i]);
@@ -206,18 +206,19 @@ TaskEvaluation evaluate_masked(const io::ModelFolder& model, const io::TokenSour
   const int64_t count = rows.batches_per_pass();
   for (int64_t i = 0; i < count; ++i) {
     rows.fill(i, batch);
-    const auto length = static_cast<size_t>(batch.lengths.at(0));
+    const std::vector<int32_t>& targets = batch.ids("targets");
+    const auto length = static_cast<size_t>(batch.ids("lengths").at(0));
     std::vector<int32_t> places;
     for (size_t t = 0; t < length; ++t)
-      if (batch.targets[t] != io::kIgnoreId) places.push_back(static_cast<int32_t>(t));
+      if (targets[t] != io::kIgnoreId) places.push_back(static_cast<int32_t>(t));
     if (places.empty()) continue;
     const std::span<const float> logits =
-        encoder.logits_at({std::span(batch.inputs).first(length), {}}, places);
+        encoder.logits_at({std::span(batch.ids("tokens")).first(length), {}}, places);
     check_logits(logits, tokens.description());
     const size_t V = logits.size() / places.size();
     for (size_t p = 0; p < places.size(); ++p) {
       const auto row = logits.subspan(p * V, V);
-      const int32_t truth = batch.targets[static_cast<size_t>(places[p])];
+      const int32_t truth = targets[static_cast<size_t>(places[p])];
       result.loss += cross_entropy_of(row, truth);
       right += std::max_element(row.begin(), row.end()) - row.begin() == truth;
     }

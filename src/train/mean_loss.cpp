@@ -33,26 +33,26 @@ class SetName {
  public:
   /// `rows`: B of the batch.
   void add(const io::Batch& batch, int64_t rows) {
-    const auto per_row = [&](const auto& values) {
-      return static_cast<int64_t>(values.size()) / rows;
-    };
-    const int64_t width = per_row(batch.inputs), targets = per_row(batch.targets);
+    const auto per_row = [&](const auto& list) { return std::ssize(list) / rows; };
+    const std::vector<int32_t>& tokens = batch.ids("tokens");
+    const std::vector<int32_t>& targets = batch.ids("targets");
+    const std::vector<int32_t>& lengths = batch.ids("lengths");
+    const std::vector<float>& values = batch.values("values");
+    const int64_t width = per_row(tokens), scored = per_row(targets);
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t length =
-          batch.lengths.empty() ? width : batch.lengths[static_cast<size_t>(row)];
+      const int64_t length = lengths.empty() ? width : lengths[static_cast<size_t>(row)];
       Hash hash;
       bool is_scored = false;
-      const auto add_part = [&](const auto& values, int64_t begin, int64_t count) {
-        for (int64_t i = begin; i < begin + count; ++i) hash.add(values[static_cast<size_t>(i)]);
+      const auto add_part = [&](const auto& ids, int64_t begin, int64_t count) {
+        for (int64_t i = begin; i < begin + count; ++i) hash.add(ids[static_cast<size_t>(i)]);
       };
-      for (int64_t i = 0; i < targets; ++i)
-        is_scored |= batch.targets[static_cast<size_t>(row * targets + i)] != io::kIgnoreId;
+      for (int64_t i = 0; i < scored; ++i)
+        is_scored |= targets[static_cast<size_t>(row * scored + i)] != io::kIgnoreId;
       if (!is_scored) continue;
-      add_part(batch.inputs, row * width, length);
-      add_part(batch.targets, row * targets, targets == width ? length : targets);
-      for (int64_t i = 0; i < per_row(batch.values); ++i)
-        hash.add(std::bit_cast<uint32_t>(
-            batch.values[static_cast<size_t>(row * per_row(batch.values) + i)]));
+      add_part(tokens, row * width, length);
+      add_part(targets, row * scored, scored == width ? length : scored);
+      for (int64_t i = 0; i < per_row(values); ++i)
+        hash.add(std::bit_cast<uint32_t>(values[static_cast<size_t>(row * per_row(values) + i)]));
       sum_ += hash.value();  // the order of rows does not count
     }
   }
@@ -79,8 +79,8 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   std::vector<float> logits;
   for (int64_t i = 0; i < count && machine::SignalGuard::received() == 0; ++i) {
     const io::Batch& batch = loader.next();
-    score.loss += session.loss_sum(batch_of(batch, model), task != nullptr ? &logits : nullptr);
-    score.tokens += batch.real_tokens;
+    score.loss += session.loss_sum(batch, task != nullptr ? &logits : nullptr);
+    score.tokens += batch.count;
     set.add(batch, l.batch);
     if (task != nullptr) task->add(logits, batch);
   }

@@ -29,22 +29,12 @@ models::ModelPtr model_of(const TrainOptions& o, int64_t vocab_size,
                  pad_token});
 }
 
-Batch batch_of(const io::Batch& b, const models::Model& model) {
-  if (model.task().head == models::Head::next_token)
-    return token_batch(b.inputs, b.targets, b.real_tokens);
-  Batch batch{{{"tokens", b.inputs}}, b.real_tokens};
-  if (model.has_token_types()) batch.tensors.push_back({"types", b.types});
-  batch.tensors.push_back({"lengths", b.lengths});
-  batch.tensors.push_back({"targets", b.targets});
-  if (!b.values.empty()) batch.tensors.push_back({"values", {}, b.values});
-  return batch;
-}
-
 BatchContent content_of(const io::Batch& b, int64_t context) {
-  if (b.lengths.empty())
-    return {b.real_tokens, static_cast<double>(b.real_tokens) / static_cast<double>(context)};
+  const std::vector<int32_t>& lengths = b.ids("lengths");
+  if (lengths.empty())
+    return {b.count, static_cast<double>(b.count) / static_cast<double>(context)};
   BatchContent content;
-  for (const int32_t length : b.lengths) {
+  for (const int32_t length : lengths) {
     if (length <= 1) continue;  // a row that fills the batch; any text has special tokens around it
     content.tokens += length;
     content.rows += 1;

@@ -14,9 +14,6 @@ namespace brrr::train {
 models::ModelPtr model_of(const TrainOptions& options, int64_t vocab_size,
                           std::optional<int64_t> pad_token = std::nullopt);
 
-/// A batch of a loader, as a session of the model takes it; valid as long as it is.
-Batch batch_of(const io::Batch& batch, const models::Model& model);
-
 /// What a batch holds besides padding: tokens (of a causal model those with a target), and rows.
 struct BatchContent {
   int64_t tokens = 0;

@@ -53,7 +53,7 @@ void Session::add_decode(const Graph& decode_graph) {
 }
 
 Binding Session::binding_of(const Graph& loss_graph) const {
-  const NodeId first = loss_graph.inputs(InputKind::data).front();  // as Batch::positions()
+  const NodeId first = loss_graph.inputs(InputKind::data).front();  // as io::Batch::positions()
   const Shape& shape = loss_graph.type({first, 0}).shape;
   const int64_t rows = shape.rank() > 1 ? shape.size(0) : 1;
   return {rows, shape.elements() / std::max<int64_t>(rows, 1)};
@@ -107,7 +107,7 @@ std::vector<const Program*> Session::all_programs() const {
   return list;
 }
 
-Session::StepPrograms Session::programs_for(const Batch& batch) const {
+Session::StepPrograms Session::programs_for(const io::Batch& batch) const {
   const auto positions = static_cast<int64_t>(batch.positions());
   const StepPrograms found = bindings_.find({usual_.batch, positions / usual_.batch});
   return found.empty() ? usual() : found;
@@ -146,23 +146,18 @@ Session::Scalars Session::scalars_of(int64_t step, double loss_scale, double lea
   return s;
 }
 
-namespace {
-
-void add_batch(Call& call, const Batch& batch) {
-  for (const Batch::Tensor& t : batch.tensors)
-    if (t.values.empty())
-      call.set(t.name, t.ids);
-    else
-      call.set(t.name, t.values);
+Call Session::call_with(size_t program, const io::Batch& batch, const float& loss_scale) const {
+  Call call{program, {}, {"loss"}};
+  const Graph& graph = engine_.program(program).graph();
+  for (const io::Batch::Tensor& t : batch.tensors)
+    if (graph.find_input(t.name) != kNoNode) call.inputs.push_back({t.name, t.bytes()});
+  call.set("loss_scale", std::span(&loss_scale, 1));
+  return call;
 }
 
-}  // namespace
-
-Call Session::call_of(size_t program, const Batch& batch, const Scalars& scalars,
+Call Session::call_of(size_t program, const io::Batch& batch, const Scalars& scalars,
                       size_t micro_batch) const {
-  Call call{program, {}, {"loss"}};
-  add_batch(call, batch);
-  call.set("loss_scale", std::span(&scalars.loss_scale, 1));
+  Call call = call_with(program, batch, scalars.loss_scale);
   if (has_dropout_) call.set("rng_key", std::span<const int32_t>(scalars.rng_keys[micro_batch]));
   return call;
 }
@@ -175,7 +170,7 @@ void Session::add_optimizer(Call& call, const Scalars& scalars) const {
     call.set("rounding_key", std::span<const int32_t>(scalars.rounding_key));
 }
 
-std::vector<Call> Session::calls_of(std::span<const Batch> micro_batches,
+std::vector<Call> Session::calls_of(std::span<const io::Batch> micro_batches,
                                     const Scalars& scalars) const {
   std::vector<Call> calls;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
@@ -188,12 +183,12 @@ std::vector<Call> Session::calls_of(std::span<const Batch> micro_batches,
   return calls;
 }
 
-StepResult Session::step(int64_t step, std::span<const Batch> micro_batches, double learning_rate,
-                         Timeline* timeline) {
+StepResult Session::step(int64_t step, std::span<const io::Batch> micro_batches,
+                         double learning_rate, Timeline* timeline) {
   BRRR_CHECK(static_cast<int64_t>(micro_batches.size()) == options_.accumulation,
              "{} micro-batches for accumulation {}", micro_batches.size(), options_.accumulation);
   int64_t count = 0;
-  for (const Batch& b : micro_batches) count += b.count;
+  for (const io::Batch& b : micro_batches) count += b.count;
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
   StepResult result;
   if (scales_gradients()) result.loss_scale = engine_.read_scalar(optim::kScaleState);
@@ -202,31 +197,16 @@ StepResult Session::step(int64_t step, std::span<const Batch> micro_batches, dou
   const auto read = engine_.run(calls, timeline);
   for (const std::vector<float>& of_call : read) result.loss += of_call[0];
   result.grad_norm = read.back()[1];
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    bad_step_ = {{}, scale, learning_rate, step};
-    for (const Batch& b : micro_batches) {
-      BadStep::Kept& kept = bad_step_->micro_batches.emplace_back();
-      for (const Batch::Tensor& t : b.tensors) {
-        kept.names.emplace_back(t.name);
-        kept.ids.emplace_back(t.ids.begin(), t.ids.end());
-        kept.values.emplace_back(t.values.begin(), t.values.end());
-      }
-    }
-  }
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+    bad_step_ = {{micro_batches.begin(), micro_batches.end()}, scale, learning_rate, step};
   return result;
 }
 
 std::optional<std::string> Session::first_non_finite() {
   if (!bad_step_) return std::nullopt;
-  std::vector<Batch> micro_batches;
-  for (const BadStep::Kept& kept : bad_step_->micro_batches) {
-    Batch& b = micro_batches.emplace_back();
-    for (size_t i = 0; i < kept.names.size(); ++i)
-      b.tensors.push_back({kept.names[i], kept.ids[i], kept.values[i]});
-  }
   const Scalars scalars =
       scalars_of(bad_step_->step, bad_step_->loss_scale, bad_step_->learning_rate);
-  const std::vector<Call> calls = calls_of(micro_batches, scalars);
+  const std::vector<Call> calls = calls_of(bad_step_->micro_batches, scalars);
   // In order, from sums of nothing: those that are bad now are no cause.
   for (const StateInfo& s : engine_.states())
     if (s.role == Role::gradient_sum)
@@ -236,7 +216,7 @@ std::optional<std::string> Session::first_non_finite() {
   return std::nullopt;
 }
 
-void Session::look_at_step(int64_t step, const Batch& batch, double learning_rate,
+void Session::look_at_step(int64_t step, const io::Batch& batch, double learning_rate,
                            const Program::Look& look) {
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.count));
   const Scalars scalars = scalars_of(step, scale, learning_rate);
@@ -246,14 +226,12 @@ void Session::look_at_step(int64_t step, const Batch& batch, double learning_rat
   engine_.run_and_look(call, look);
 }
 
-double Session::loss_sum(const Batch& batch, std::vector<float>* logits) {
+double Session::loss_sum(const io::Batch& batch, std::vector<float>* logits) {
   const float one = 1;
   const auto positions = static_cast<int64_t>(batch.positions());
   auto programs = evals_.find({usual_eval_.batch, positions / usual_eval_.batch});
   if (programs.empty()) programs = evals_.find(usual_eval_);
-  Call call{programs[0], {}, {"loss"}};
-  add_batch(call, batch);
-  call.set("loss_scale", std::span(&one, 1));
+  const Call call = call_with(programs[0], batch, one);
   const double loss = engine_.run(std::span(&call, 1))[0][0];
   if (logits != nullptr) {
     const auto bytes = engine_.read_output(programs[0], "logits", room_);

@@ -13,32 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "data/batch_source.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/bindings.h"
 
 namespace brrr::train {
-
-/// One micro-batch: tensors for the inputs of the loss graph, by name, and over how many elements
-/// its loss is a mean. The first is "tokens", [B, T] or rows of a length that add_shorter() was
-/// told. For language models "targets" follows, and the count is that of targets that are not -1.
-struct Batch {
-  struct Tensor {
-    std::string_view name;
-    std::span<const int32_t> ids;
-    std::span<const float> values = {};  // of an input of f32, which has no ids
-  };
-  std::vector<Tensor> tensors;
-  int64_t count = 0;
-
-  /// The elements of its first tensor.
-  size_t positions() const { return tensors.empty() ? 0 : tensors[0].ids.size(); }
-};
-/// A batch for language models.
-inline Batch token_batch(std::span<const int32_t> tokens, std::span<const int32_t> targets,
-                         int64_t real_tokens) {
-  return {{{"tokens", tokens}, {"targets", targets}}, real_tokens};
-}
 
 struct SessionOptions {
   optim::Optimizer optimizer;
@@ -101,20 +81,21 @@ class Session {
   const PipelineReport& report() const { return report_; }
   double compile_seconds() const { return compile_seconds_; }
 
-  /// One optimizer step, the `step`-th from 0, on `accumulation` micro-batches. Gradients are
-  /// divided by the sum of their counts.
-  StepResult step(int64_t step, std::span<const Batch> micro_batches, double learning_rate,
+  /// One optimizer step, the `step`-th from 0, on `accumulation` micro-batches: [B, T], or rows of
+  /// a length that add_shorter() was told. Gradients are divided by the sum of their counts. A
+  /// tensor that the loss graph has no input for is left out.
+  StepResult step(int64_t step, std::span<const io::Batch> micro_batches, double learning_rate,
                   Timeline* timeline = nullptr);
   /// Repeats the last step whose loss or gradient was not finite, and says which op of which layer
   /// was the first to make a number that is none; nothing when no step was.
   std::optional<std::string> first_non_finite();
   /// The program that ends a step, on one batch, showing every value: to see what numbers a model
   /// is made of. Parameters change as in a step.
-  void look_at_step(int64_t step, const Batch& batch, double learning_rate,
+  void look_at_step(int64_t step, const io::Batch& batch, double learning_rate,
                     const Program::Look& look);
   /// Sum of the losses of a batch, dropout off. `logits` gets the output "logits" of `eval_graph`,
   /// which then has one.
-  double loss_sum(const Batch& batch, std::vector<float>* logits = nullptr);
+  double loss_sum(const io::Batch& batch, std::vector<float>* logits = nullptr);
   /// The logits [V] after `token`, which stands at `position` of a text; those before it are in the
   /// cache. Valid until the next run.
   std::span<const float> decode(int32_t token, int64_t position);
@@ -130,7 +111,7 @@ class Session {
   void add_eval(const Graph& eval_graph);
   Binding binding_of(const Graph& loss_graph) const;
   StepPrograms usual() const { return bindings_.find(usual_); }
-  StepPrograms programs_for(const Batch& batch) const;
+  StepPrograms programs_for(const io::Batch& batch) const;
   // The scalars that a step's programs take, held while they run.
   struct Scalars {
     float loss_scale = 0, learning_rate = 0;
@@ -139,20 +120,16 @@ class Session {
     std::vector<std::array<int32_t, 2>> rng_keys;  // of the micro-batches
   };
   Scalars scalars_of(int64_t step, double loss_scale, double learning_rate) const;
-  Call call_of(size_t program, const Batch& batch, const Scalars& scalars,
+  Call call_with(size_t program, const io::Batch& batch, const float& loss_scale) const;
+  Call call_of(size_t program, const io::Batch& batch, const Scalars& scalars,
                size_t micro_batch) const;
   void add_optimizer(Call& call, const Scalars& scalars) const;
-  std::vector<Call> calls_of(std::span<const Batch> micro_batches, const Scalars& scalars) const;
+  std::vector<Call> calls_of(std::span<const io::Batch> micro_batches,
+                             const Scalars& scalars) const;
 
   // What first_non_finite() repeats: inputs do not outlive a run.
   struct BadStep {
-    /// A batch that owns its ids.
-    struct Kept {
-      std::vector<std::string> names;
-      std::vector<std::vector<int32_t>> ids;
-      std::vector<std::vector<float>> values;
-    };
-    std::vector<Kept> micro_batches;
+    std::vector<io::Batch> micro_batches;
     double loss_scale, learning_rate;
     int64_t step;
   };

@@ -302,21 +302,21 @@ class Trainer {
 
       const Stopwatch watch;
       const double waited_before = loader_->seconds_waited();
-      const std::vector<Batch> views = next_batches();
+      next_batches();
       const double waited = loader_->seconds_waited() - waited_before;
       const double rate = schedule.at(step);
       if (follows_load) omp_set_num_threads(team.threads());
       const Stopwatch computing;
-      const StepResult r = session_->step(step, views, rate, watch_->timeline());
+      const StepResult r = session_->step(step, batches_, rate, watch_->timeline());
       if (step == first) result_.first_step_seconds = machine::process_age_seconds();
       team.record(computing.seconds());
       const double seconds = watch.seconds();
       int64_t tokens = 0, positions = 0;
-      for (size_t i = 0; i < views.size(); ++i) {
-        const BatchContent content = content_of(batches_[i], options_.context);
+      for (const io::Batch& batch : batches_) {
+        const BatchContent content = content_of(batch, options_.context);
         tokens += content.tokens;
         stepped_rows += content.rows;
-        positions += static_cast<int64_t>(views[i].positions());
+        positions += static_cast<int64_t>(batch.positions());
       }
       ++state_.step;
       state_.tokens += tokens;
@@ -352,15 +352,11 @@ class Trainer {
     result_.waiting_share = stepping > 0 ? waiting / stepping : 0;
   }
 
-  /// Of one optimizer step; valid until the next call.
-  std::vector<Batch> next_batches() {
+  /// Reads the batches of one optimizer step.
+  const std::vector<io::Batch>& next_batches() {
     batches_.resize(static_cast<size_t>(options_.gradient_accumulation_steps));
-    std::vector<Batch> views;
-    for (io::Batch& b : batches_) {
-      b = loader_->next();
-      views.push_back(batch_of(b, *model_));
-    }
-    return views;
+    for (io::Batch& b : batches_) b = loader_->next();
+    return batches_;
   }
 
   static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }

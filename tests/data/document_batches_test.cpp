@@ -93,15 +93,15 @@ TEST(DocumentBatches, AnEpochSeesEveryTargetOnceAndNoBorder) {
         for (int64_t i = 0; i < batches.batches_per_pass(); ++i) {
           batches.fill(epoch * batches.batches_per_pass() + i, b);
           int64_t real = 0;
-          for (size_t k = 0; k < b.targets.size(); ++k) {
-            if (b.targets[k] == kIgnoreId) {
-              ASSERT_EQ(b.inputs[k], 0);
+          for (size_t k = 0; k < b.ids("targets").size(); ++k) {
+            if (b.ids("targets")[k] == kIgnoreId) {
+              ASSERT_EQ(b.ids("tokens")[k], 0);
               continue;
             }
-            ASSERT_EQ(b.targets[k], b.inputs[k] + 1);
-            ++seen[b.targets[k]], ++real;
+            ASSERT_EQ(b.ids("targets")[k], b.ids("tokens")[k] + 1);
+            ++seen[b.ids("targets")[k]], ++real;
           }
-          ASSERT_EQ(b.real_tokens, real);
+          ASSERT_EQ(b.count, real);
         }
         ASSERT_EQ(seen.size(), expected.size());
         for (const auto& [target, count] : seen) {
@@ -121,10 +121,11 @@ TEST(DocumentBatches, GroupingLeavesLittlePadding) {
     Batch b;
     for (int64_t i = 0; i < batches.batches_per_pass(); ++i) {
       batches.fill(i, b);
-      positions += static_cast<int64_t>(b.inputs.size());
+      positions += static_cast<int64_t>(b.ids("tokens").size());
       const auto lengths = quarter_lengths(96);
-      EXPECT_EQ(
-          std::count(lengths.begin(), lengths.end(), static_cast<int64_t>(b.inputs.size()) / 8), 1);
+      EXPECT_EQ(std::count(lengths.begin(), lengths.end(),
+                           static_cast<int64_t>(b.ids("tokens").size()) / 8),
+                1);
     }
     return positions;
   };
@@ -142,8 +143,9 @@ TEST(DocumentBatches, TheLongestComesFirstInEveryEpoch) {
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     Batch b;
     batches.fill(epoch * batches.batches_per_pass(), b);
-    EXPECT_EQ(b.inputs[0], data.documents[1234].begin);
-    EXPECT_EQ(std::count(b.targets.begin(), b.targets.begin() + 128, kIgnoreId), 128 - 119);
+    EXPECT_EQ(b.ids("tokens")[0], data.documents[1234].begin);
+    EXPECT_EQ(std::count(b.ids("targets").begin(), b.ids("targets").begin() + 128, kIgnoreId),
+              128 - 119);
   }
 }
 
@@ -167,14 +169,14 @@ TEST(DocumentBatches, RanksShareTheRowsAndTheLength) {
   Batch all, part;
   for (int64_t i = 0; i < 2 * whole.batches_per_pass(); ++i) {
     whole.fill(i, all);
-    const size_t T = all.inputs.size() / 12;
+    const size_t T = all.ids("tokens").size() / 12;
     for (size_t r = 0; r < 3; ++r) {
       ranks[r]->fill(i, part);
-      ASSERT_EQ(part.inputs.size(), 4 * T);
+      ASSERT_EQ(part.ids("tokens").size(), 4 * T);
       for (size_t b = 0; b < 4; ++b)
-        ASSERT_TRUE(std::equal(part.targets.begin() + static_cast<int64_t>(b * T),
-                               part.targets.begin() + static_cast<int64_t>((b + 1) * T),
-                               all.targets.begin() + static_cast<int64_t>((b * 3 + r) * T)));
+        ASSERT_TRUE(std::equal(part.ids("targets").begin() + static_cast<int64_t>(b * T),
+                               part.ids("targets").begin() + static_cast<int64_t>((b + 1) * T),
+                               all.ids("targets").begin() + static_cast<int64_t>((b * 3 + r) * T)));
     }
   }
 }
@@ -195,7 +197,7 @@ TEST(DocumentBatches, AStepHasTheSameRowsHoweverItIsCut) {
         batches.fill(i, b);
         EXPECT_EQ(batches.epoch_of(i), i / o.batches_per_step / steps);
         if (i % o.batches_per_step == 0) targets.emplace_back();
-        for (const int32_t target : b.targets)
+        for (const int32_t target : b.ids("targets"))
           if (target != kIgnoreId) targets.back().push_back(target);
       }
       return targets;
@@ -246,8 +248,8 @@ TEST(DocumentBatches, RestoreContinuesExactly) {
     second->restore(LoaderState::from_json(first->state().to_json()));
     for (int i = 0; i < 200; ++i) {
       const Batch &a = first->next(), &b = second->next();
-      ASSERT_EQ(a.inputs, b.inputs) << i;
-      ASSERT_EQ(a.targets, b.targets) << i;
+      ASSERT_EQ(a.ids("tokens"), b.ids("tokens")) << i;
+      ASSERT_EQ(a.ids("targets"), b.ids("targets")) << i;
     }
   }
 }

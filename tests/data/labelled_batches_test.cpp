@@ -68,41 +68,44 @@ TEST(LabelledBatches, APassHasEveryRowOnce) {
           EXPECT_EQ(batches.epoch_of(26 * pass + i), pass);
           const auto held = batches.rows(26 * pass + i);
           order.insert(order.end(), held.begin(), held.end());
-          const size_t T = b.inputs.size() / 4;
+          const size_t T = b.ids("tokens").size() / 4;
           EXPECT_TRUE(T == 16 || T == 24 || T == 32 || T == 40) << T;
-          ASSERT_EQ(b.types.size(), 4 * T);
-          ASSERT_EQ(b.lengths.size(), 4u);
-          ASSERT_EQ(b.targets.size(), kind == LabelKind::kTags ? 4 * T : 4);
-          ASSERT_EQ(b.values.size(), kind == LabelKind::kValues ? 8u : 0u);
+          ASSERT_EQ(b.ids("types").size(), 4 * T);
+          ASSERT_EQ(b.ids("lengths").size(), 4u);
+          ASSERT_EQ(b.ids("targets").size(), kind == LabelKind::kTags ? 4 * T : 4);
+          ASSERT_EQ(b.values("values").size(), kind == LabelKind::kValues ? 8u : 0u);
           size_t longest = 1;
           for (size_t r = 0; r < 4; ++r) {
             EncodedRow row;  // an empty one
             row.values = {0, 0};
             if (r < held.size()) row = rows[held[r]];
-            EXPECT_EQ(b.lengths[r], std::max<int32_t>(1, static_cast<int32_t>(row.ids.size())));
+            EXPECT_EQ(b.ids("lengths")[r],
+                      std::max<int32_t>(1, static_cast<int32_t>(row.ids.size())));
             longest = std::max(longest, row.ids.size());
             row.ids.resize(T, kPadding);
             row.types.resize(T, 0);
             row.tags.resize(T, kIgnoreId);
             for (size_t k = 0; k < T; ++k) {
-              ASSERT_EQ(b.inputs[r * T + k], row.ids[k]);
-              ASSERT_EQ(b.types[r * T + k], row.types[k]);
+              ASSERT_EQ(b.ids("tokens")[r * T + k], row.ids[k]);
+              ASSERT_EQ(b.ids("types")[r * T + k], row.types[k]);
               if (kind == LabelKind::kTags) {
-                ASSERT_EQ(b.targets[r * T + k], row.tags[k]);
+                ASSERT_EQ(b.ids("targets")[r * T + k], row.tags[k]);
               }
             }
             if (kind == LabelKind::kClasses) {
-              EXPECT_EQ(b.targets[r], row.label);
+              EXPECT_EQ(b.ids("targets")[r], row.label);
             }
             if (kind == LabelKind::kValues) {
-              EXPECT_EQ(b.targets[r], r < held.size() ? 0 : kIgnoreId);
-              EXPECT_EQ((std::vector<float>{b.values[2 * r], b.values[2 * r + 1]}), row.values);
+              EXPECT_EQ(b.ids("targets")[r], r < held.size() ? 0 : kIgnoreId);
+              EXPECT_EQ(
+                  (std::vector<float>{b.values("values")[2 * r], b.values("values")[2 * r + 1]}),
+                  row.values);
             }
           }
           if (i < 25) {
             EXPECT_TRUE(T == 16 || longest > T - 8) << T << " for " << longest;
           }
-          EXPECT_EQ(b.real_tokens, static_cast<int64_t>(held.size()));  // one tag a row, too
+          EXPECT_EQ(b.count, static_cast<int64_t>(held.size()));  // one tag a row, too
         }
         EXPECT_EQ(std::set<size_t>(order.begin(), order.end()).size(), 103u);
         EXPECT_EQ(order.size(), 103u);
@@ -122,11 +125,11 @@ TEST(LabelledBatches, EpochsHaveOrdersOfTheirOwn) {
     Batch a, b;
     batches.fill(1, a);
     batches.fill(1 + batches.batches_per_pass(), b);
-    EXPECT_NE(a.inputs, b.inputs);
-    EXPECT_TRUE(a.types.empty());
+    EXPECT_NE(a.ids("tokens"), b.ids("tokens"));
+    EXPECT_TRUE(a.ids("types").empty());
     options.seed = 12;
     LabelledBatches(rows, "rows", options, {}).fill(1, b);
-    EXPECT_NE(a.inputs, b.inputs);
+    EXPECT_NE(a.ids("tokens"), b.ids("tokens"));
   }
 }
 
@@ -165,7 +168,7 @@ TEST(LabelledBatches, RanksShareTheRows) {
     for (int64_t i = 0; i < 9; ++i) {
       for (const size_t row : batches.rows(i)) EXPECT_TRUE(seen.insert(row).second);
       batches.fill(i, b);
-      lengths[rank].push_back(b.inputs.size());
+      lengths[rank].push_back(b.ids("tokens").size());
     }
   }
   EXPECT_EQ(seen.size(), 50u);
@@ -189,9 +192,9 @@ TEST(LabelledBatches, ARestoredLoaderContinues) {
     second->restore(LoaderState::from_json(first->state().to_json()));
     for (int i = 0; i < 40; ++i) {
       const Batch &a = first->next(), &b = second->next();
-      ASSERT_EQ(a.inputs, b.inputs);
-      ASSERT_EQ(a.values, b.values);
-      ASSERT_EQ(a.lengths, b.lengths);
+      ASSERT_EQ(a.ids("tokens"), b.ids("tokens"));
+      ASSERT_EQ(a.values("values"), b.values("values"));
+      ASSERT_EQ(a.ids("lengths"), b.ids("lengths"));
     }
   }
 }

@@ -37,20 +37,21 @@ LoaderOptions loader_options(Sampling mode, int64_t batch, int64_t context, int6
 }
 
 bool same(const Batch& a, const Batch& b) {
-  return a.inputs == b.inputs && a.targets == b.targets && a.real_tokens == b.real_tokens;
+  return a.ids("tokens") == b.ids("tokens") && a.ids("targets") == b.ids("targets") &&
+         a.count == b.count;
 }
 
 /// Over a counting source: every scored target is its input plus one; returns how often each was
 /// scored.
 void count_targets(const Batch& batch, std::map<int32_t, int>& seen) {
   int64_t real = 0;
-  for (size_t i = 0; i < batch.inputs.size(); ++i) {
-    if (batch.targets[i] == kIgnoreId) continue;
-    ASSERT_EQ(batch.targets[i], batch.inputs[i] + 1);
-    ++seen[batch.targets[i]];
+  for (size_t i = 0; i < batch.ids("tokens").size(); ++i) {
+    if (batch.ids("targets")[i] == kIgnoreId) continue;
+    ASSERT_EQ(batch.ids("targets")[i], batch.ids("tokens")[i] + 1);
+    ++seen[batch.ids("targets")[i]];
     ++real;
   }
-  ASSERT_EQ(batch.real_tokens, real);
+  ASSERT_EQ(batch.count, real);
 }
 
 TEST(Permutation, IsABijectionOfEverySize) {
@@ -107,12 +108,13 @@ TEST(Loader, RandomRowsAreWindowsFromEverywhere) {
   std::map<int32_t, int> starts;
   for (int i = 0; i < 500; ++i) {
     const Batch& batch = loader.next();
-    ASSERT_EQ(batch.real_tokens, 32);
+    ASSERT_EQ(batch.count, 32);
     for (size_t row = 0; row < 4; ++row) {
-      ++starts[batch.inputs[row * 8]];
+      ++starts[batch.ids("tokens")[row * 8]];
       for (size_t t = 0; t < 8; ++t) {
-        ASSERT_EQ(batch.inputs[row * 8 + t], batch.inputs[row * 8] + static_cast<int32_t>(t));
-        ASSERT_EQ(batch.targets[row * 8 + t], batch.inputs[row * 8 + t] + 1);
+        ASSERT_EQ(batch.ids("tokens")[row * 8 + t],
+                  batch.ids("tokens")[row * 8] + static_cast<int32_t>(t));
+        ASSERT_EQ(batch.ids("targets")[row * 8 + t], batch.ids("tokens")[row * 8 + t] + 1);
       }
     }
   }
@@ -147,7 +149,8 @@ TEST(Loader, EpochsDifferAndSeedsDiffer) {
     Loader loader(source, options);
     std::vector<int32_t> starts;
     for (int i = 0; i < 111 * (which + 1); ++i)
-      if (const Batch& batch = loader.next(); i >= 111 * which) starts.push_back(batch.inputs[0]);
+      if (const Batch& batch = loader.next(); i >= 111 * which)
+        starts.push_back(batch.ids("tokens")[0]);
     return starts;
   };
   EXPECT_EQ(epoch_of(1, 0), epoch_of(1, 0));
@@ -165,7 +168,7 @@ TEST(Loader, SequentialScoresEveryTargetOncePerPass) {
         int32_t last = 0;
         for (int64_t i = 0; i < loader.batches_per_pass(); ++i) {
           const Batch& current = loader.next();
-          for (const int32_t target : current.targets) {
+          for (const int32_t target : current.ids("targets")) {
             if (target == kIgnoreId) continue;
             ASSERT_EQ(target, last + 1);  // in order
             last = target;
@@ -193,16 +196,16 @@ TEST(Loader, RanksShareTheRowsOfOne) {
         int64_t real = 0;
         for (int64_t r = 0; r < world; ++r) {
           const Batch& part = ranks[static_cast<size_t>(r)]->next();
-          real += part.real_tokens;
+          real += part.count;
           for (int64_t b = 0; b < 4; ++b)
             for (int64_t t = 0; t < 8; ++t) {
               const auto in_part = static_cast<size_t>(b * 8 + t);
               const auto in_all = static_cast<size_t>((b * world + r) * 8 + t);
-              ASSERT_EQ(part.inputs[in_part], all.inputs[in_all]);
-              ASSERT_EQ(part.targets[in_part], all.targets[in_all]);
+              ASSERT_EQ(part.ids("tokens")[in_part], all.ids("tokens")[in_all]);
+              ASSERT_EQ(part.ids("targets")[in_part], all.ids("targets")[in_all]);
             }
         }
-        ASSERT_EQ(real, all.real_tokens);
+        ASSERT_EQ(real, all.count);
       }
       EXPECT_EQ(whole.batches_per_pass(), ranks[0]->batches_per_pass());
     }
@@ -337,9 +340,10 @@ TEST(Loader, ImpossibleGeometry) {
     EXPECT_USER_ERROR(
         Loader(source, loader_options(mode, 1, 100)),
         "the context of 100 tokens is longer than the text: the text has 100, at least 101");
-    EXPECT_EQ(Loader(source, loader_options(mode, 1, 99)).next().inputs[0], 0);  // exactly fits
+    EXPECT_EQ(Loader(source, loader_options(mode, 1, 99)).next().ids("tokens")[0],
+              0);  // exactly fits
   }
-  EXPECT_EQ(Loader(source, loader_options(Sampling::kSequential, 1, 1000)).next().real_tokens, 99);
+  EXPECT_EQ(Loader(source, loader_options(Sampling::kSequential, 1, 1000)).next().count, 99);
   const TokenSource one = counting(1);
   EXPECT_USER_ERROR(Loader(one, loader_options(Sampling::kSequential, 1, 8)), "has 1 token;");
   EXPECT_USER_ERROR(Loader(source, loader_options(Sampling::kRandom, 0, 8)), "batch size is 0");
@@ -368,7 +372,7 @@ TEST(Loader, AnIdBeyondTheVocabularyComesWithItsPlaceAndTurn) {
     LoaderState start = before;
     start.position = 0;
     loader.restore(start);
-    EXPECT_EQ(loader.next().real_tokens, 10);
+    EXPECT_EQ(loader.next().count, 10);
   }
 }
 
@@ -380,8 +384,7 @@ class Numbers final : public BatchSource {
     highest_ = std::max(highest_.load(), index);
     std::this_thread::sleep_for(std::chrono::microseconds(400 - 100 * (index % 4)));
     if (bad_.contains(index)) user_error("batch {} is bad", index);
-    batch.clear(1, 1);
-    batch.inputs[0] = static_cast<int32_t>(index);
+    batch.make("tokens", 1, static_cast<int32_t>(index));
   }
   int64_t epoch_of(int64_t) const override { return 0; }
   int64_t batches_per_pass() const override { return 1000; }
@@ -399,11 +402,11 @@ TEST(Prefetcher, HandsOutInOrderAndStaysInItsWindow) {
     const Numbers source;
     Prefetcher prefetcher(source, workers, 6);
     for (int32_t i = 0; i < 60; ++i) {
-      ASSERT_EQ(prefetcher.next().inputs[0], i);
+      ASSERT_EQ(prefetcher.next().ids("tokens")[0], i);
       ASSERT_LE(source.highest(), i + 6);
     }
     prefetcher.seek(20);
-    ASSERT_EQ(prefetcher.next().inputs[0], 20);
+    ASSERT_EQ(prefetcher.next().ids("tokens")[0], 20);
   }
   const Numbers fresh;
   Prefetcher idle(fresh, 3, 4);
@@ -415,12 +418,12 @@ TEST(Prefetcher, AnErrorComesInItsTurnWhoeverMadeIt) {
   for (const int workers : {0, 1, 2, 5}) {
     const Numbers source({7, 9});
     Prefetcher prefetcher(source, workers, 8);
-    for (int32_t i = 0; i < 7; ++i) ASSERT_EQ(prefetcher.next().inputs[0], i);
+    for (int32_t i = 0; i < 7; ++i) ASSERT_EQ(prefetcher.next().ids("tokens")[0], i);
     EXPECT_USER_ERROR(prefetcher.next(), "batch 7 is bad");
     EXPECT_USER_ERROR(prefetcher.next(), "batch 7 is bad");
     EXPECT_EQ(prefetcher.position(), 7);
     prefetcher.seek(8);
-    EXPECT_EQ(prefetcher.next().inputs[0], 8);
+    EXPECT_EQ(prefetcher.next().ids("tokens")[0], 8);
     EXPECT_USER_ERROR(prefetcher.next(), "batch 9 is bad");
   }
 }

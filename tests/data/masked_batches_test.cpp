@@ -53,9 +53,9 @@ std::unique_ptr<BatchSource> windows(const TokenSource& source, const BatchOptio
 
 /// A batch with the original ids back in their places.
 std::vector<int32_t> unmasked(const Batch& b) {
-  std::vector<int32_t> ids = b.inputs;
+  std::vector<int32_t> ids = b.ids("tokens");
   for (size_t i = 0; i < ids.size(); ++i)
-    if (b.targets[i] != kIgnoreId) ids[i] = b.targets[i];
+    if (b.ids("targets")[i] != kIgnoreId) ids[i] = b.ids("targets")[i];
   return ids;
 }
 
@@ -72,25 +72,25 @@ TEST(MaskedBatches, RowsAreTheTextBetweenClsAndSep) {
     batches.fill(i, b);
     const std::vector<int32_t> ids = unmasked(b);
     ASSERT_EQ(ids.size(), 3 * 12u);
-    ASSERT_EQ(b.types, std::vector<int32_t>(3 * 12, 0));
-    ASSERT_EQ(b.lengths.size(), 3u);
+    ASSERT_EQ(b.ids("types"), std::vector<int32_t>(3 * 12, 0));
+    ASSERT_EQ(b.ids("lengths").size(), 3u);
     int64_t scored = 0;
     for (size_t row = 0; row < 3; ++row) {
       std::vector<int32_t> expected;
-      for (size_t k = 0; k < 10 && plain.targets[row * 10 + k] != kIgnoreId; ++k)
-        expected.push_back(plain.inputs[row * 10 + k]);
+      for (size_t k = 0; k < 10 && plain.ids("targets")[row * 10 + k] != kIgnoreId; ++k)
+        expected.push_back(plain.ids("tokens")[row * 10 + k]);
       if (!expected.empty()) {
         expected.insert(expected.begin(), kCls);
         expected.push_back(kSep);
       }
-      EXPECT_EQ(b.lengths[row], std::max<int32_t>(1, static_cast<int32_t>(expected.size())));
+      EXPECT_EQ(b.ids("lengths")[row], std::max<int32_t>(1, static_cast<int32_t>(expected.size())));
       const size_t length = expected.size();
       expected.resize(12, kPad);
       const auto begin = static_cast<std::ptrdiff_t>(row * 12);
       ASSERT_EQ(std::vector<int32_t>(ids.begin() + begin, ids.begin() + begin + 12), expected);
       int64_t of_row = 0;
       for (size_t k = 0; k < 12; ++k) {
-        const int32_t target = b.targets[row * 12 + k];
+        const int32_t target = b.ids("targets")[row * 12 + k];
         if (target == kIgnoreId) continue;
         ++of_row;
         EXPECT_GE(target, 6);  // no special token
@@ -99,10 +99,10 @@ TEST(MaskedBatches, RowsAreTheTextBetweenClsAndSep) {
       EXPECT_EQ(of_row > 0, length > 0);
       scored += of_row;
     }
-    EXPECT_EQ(b.real_tokens, scored);
+    EXPECT_EQ(b.count, scored);
   }
   batches.fill(batches.batches_per_pass() - 1, b);  // 10 rows of 10 tokens in batches of 3
-  EXPECT_EQ(b.lengths, (std::vector<int32_t>{11, 1, 1}));
+  EXPECT_EQ(b.ids("lengths"), (std::vector<int32_t>{11, 1, 1}));
 }
 
 TEST(MaskedBatches, PartsAreTheOnesThatWereAskedFor) {
@@ -117,11 +117,12 @@ TEST(MaskedBatches, PartsAreTheOnesThatWereAskedFor) {
     const std::vector<int32_t> ids = unmasked(b);
     for (size_t k = 0; k < ids.size(); ++k) {
       if (ids[k] > kUnknown) ++text;
-      if (b.targets[k] == kIgnoreId) continue;
+      if (b.ids("targets")[k] == kIgnoreId) continue;
       ++chosen;
-      if (b.inputs[k] == kMask) ++masked;
-      if (b.inputs[k] == b.targets[k]) ++same;
-      if (b.inputs[k] != kMask && b.inputs[k] != b.targets[k]) ++random, ++drawn[b.inputs[k]];
+      if (b.ids("tokens")[k] == kMask) ++masked;
+      if (b.ids("tokens")[k] == b.ids("targets")[k]) ++same;
+      if (b.ids("tokens")[k] != kMask && b.ids("tokens")[k] != b.ids("targets")[k])
+        ++random, ++drawn[b.ids("tokens")[k]];
     }
   }
   // Five standard deviations of a binomial distribution.
@@ -149,21 +150,21 @@ TEST(MaskedBatches, ProbabilityOneChoosesAllAndNoRowIsWithoutTarget) {
   mask.masked = 1, mask.randomised = 0;
   Batch b;
   MaskedBatches(windows(source, options), options, mask).fill(0, b);
-  for (size_t k = 0; k < b.inputs.size(); ++k)
-    EXPECT_EQ(b.targets[k] != kIgnoreId, b.inputs[k] == kMask);
-  EXPECT_GE(b.real_tokens, 4 * 4);  // all but unknown ones
+  for (size_t k = 0; k < b.ids("tokens").size(); ++k)
+    EXPECT_EQ(b.ids("targets")[k] != kIgnoreId, b.ids("tokens")[k] == kMask);
+  EXPECT_GE(b.count, 4 * 4);  // all but unknown ones
 
   mask.probability = 1e-9;  // each row gets one by the rule, evenly over the places
   const MaskedBatches rare(windows(source, options), options, mask);
   std::map<size_t, int> places;
   for (int64_t i = 0; i < 500; ++i) {
     rare.fill(i, b);
-    EXPECT_EQ(b.real_tokens, 4);
+    EXPECT_EQ(b.count, 4);
     for (size_t row = 0; row < 4; ++row) {
       size_t targets = 0;
       for (size_t k = 0; k < 7; ++k)
-        if (b.targets[row * 7 + k] != kIgnoreId) ++targets, ++places[k];
-      EXPECT_EQ(targets, b.lengths[row] > 1 ? 1u : 0u);
+        if (b.ids("targets")[row * 7 + k] != kIgnoreId) ++targets, ++places[k];
+      EXPECT_EQ(targets, b.ids("lengths")[row] > 1 ? 1u : 0u);
     }
   }
   for (size_t k = 1; k <= 5; ++k) EXPECT_NEAR(places[k], 400, 100) << k;
@@ -175,8 +176,8 @@ TEST(MaskedBatches, ARowOfSpecialTokensHasNoTarget) {
   const MaskedBatches batches(windows(source, options), options, mask_options());
   Batch b;
   batches.fill(0, b);
-  EXPECT_EQ(b.real_tokens, 0);
-  EXPECT_EQ(b.lengths, (std::vector<int32_t>{6, 6}));
+  EXPECT_EQ(b.count, 0);
+  EXPECT_EQ(b.ids("lengths"), (std::vector<int32_t>{6, 6}));
 }
 
 TEST(MaskedBatches, WholeWordsAreChosenOrNot) {
@@ -201,7 +202,7 @@ TEST(MaskedBatches, WholeWordsAreChosenOrNot) {
     const std::vector<int32_t> original = unmasked(b);
     for (size_t k = 0; k < original.size(); ++k) {
       const bool is_text = original[k] > kUnknown && original[k] != 30;
-      const bool is_scored = b.targets[k] != kIgnoreId;
+      const bool is_scored = b.ids("targets")[k] != kIgnoreId;
       if (!is_text) {
         ASSERT_FALSE(is_scored);
         continue;
@@ -209,7 +210,7 @@ TEST(MaskedBatches, WholeWordsAreChosenOrNot) {
       const int32_t before = original[k - 1];
       const bool inside = original[k] > 30 && before > kUnknown && before != 30;
       if (inside) {
-        ASSERT_EQ(is_scored, b.targets[k - 1] != kIgnoreId) << i << " " << k;
+        ASSERT_EQ(is_scored, b.ids("targets")[k - 1] != kIgnoreId) << i << " " << k;
       } else {
         ++words;
         chosen += is_scored;
@@ -268,9 +269,9 @@ TEST(MaskedBatches, EpochsMaskAnewAndARestoredLoaderContinues) {
   second->restore(LoaderState::from_json(first->state().to_json()));
   for (int i = 0; i < 40; ++i) {
     const Batch &a = first->next(), &b = second->next();
-    ASSERT_EQ(a.inputs, b.inputs);
-    ASSERT_EQ(a.targets, b.targets);
-    ASSERT_EQ(a.lengths, b.lengths);
+    ASSERT_EQ(a.ids("tokens"), b.ids("tokens"));
+    ASSERT_EQ(a.ids("targets"), b.ids("targets"));
+    ASSERT_EQ(a.ids("lengths"), b.ids("lengths"));
   }
   // The same text in the same order, once per pass.
   const BatchOptions in_order = batch_options(4, 18, Sampling::kSequential);
@@ -279,12 +280,12 @@ TEST(MaskedBatches, EpochsMaskAnewAndARestoredLoaderContinues) {
   batches.fill(0, a);
   batches.fill(batches.batches_per_pass(), b);
   EXPECT_EQ(unmasked(a), unmasked(b));
-  EXPECT_NE(a.targets, b.targets);
+  EXPECT_NE(a.ids("targets"), b.ids("targets"));
   BatchOptions other = in_order;
   other.seed = 8;
   MaskedBatches(windows(source, other), other, mask_options()).fill(0, b);
   EXPECT_EQ(unmasked(a), unmasked(b));
-  EXPECT_NE(a.targets, b.targets);
+  EXPECT_NE(a.ids("targets"), b.ids("targets"));
 }
 
 TEST(MaskedBatches, AStepHasTheSameMasksHoweverItIsCut) {
@@ -302,14 +303,14 @@ TEST(MaskedBatches, AStepHasTheSameMasksHoweverItIsCut) {
     Batch b;
     for (int64_t i = 0; i < 3 * options.batches_per_step; ++i) {
       batches.fill(i, b);
-      const size_t T = b.inputs.size() / static_cast<size_t>(batch);
+      const size_t T = b.ids("tokens").size() / static_cast<size_t>(batch);
       EXPECT_TRUE(T == 8 || T == 16) << T;
       for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
         auto& ids = rows.emplace_back();
         for (size_t k = 0; k < T; ++k)
-          if (b.targets[row * T + k] != kIgnoreId)
-            ids.insert(ids.end(),
-                       {static_cast<int32_t>(k), b.inputs[row * T + k], b.targets[row * T + k]});
+          if (b.ids("targets")[row * T + k] != kIgnoreId)
+            ids.insert(ids.end(), {static_cast<int32_t>(k), b.ids("tokens")[row * T + k],
+                                   b.ids("targets")[row * T + k]});
       }
     }
     return rows;

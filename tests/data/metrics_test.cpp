@@ -76,9 +76,7 @@ TEST(Metrics, EachClassAsScikitLearn) {
     const uint32_t predicted = words[4 * i + 1] % 10 < 6 ? words[4 * i] % 3 : words[4 * i + 2] % 3;
     std::vector<float> logits(3);
     logits[predicted] = 1;
-    Batch batch;
-    batch.targets = {truth};
-    task->add(logits, batch);
+    task->add(logits, {{{"targets", Ids{truth}}}});
   }
   const auto labels = task->by_label();
   ASSERT_EQ(labels.size(), 3u);
@@ -237,9 +235,7 @@ TEST(Metrics, TasksTakeWhatModelsGive) {
     ADD_FAILURE() << "no " << name;
     return 0.0;
   };
-  Batch batch;
-  batch.targets = {1, 0, kIgnore};
-  batch.lengths = {2, 2, 1};
+  Batch batch{{{"targets", Ids{1, 0, kIgnore}}}};
   const auto classes = make_task_metrics(LabelKind::kClasses, {"neg", "pos"}, 0);
   classes->add(std::vector<float>{0, 1, 0, 1, 5, 0}, batch);
   EXPECT_EQ(classes->results()[0].name, "accuracy");
@@ -248,7 +244,8 @@ TEST(Metrics, TasksTakeWhatModelsGive) {
   EXPECT_EQ(value(*classes, "precision"), 0.5);
   EXPECT_EQ(classes->explanation(), "of the label 'pos'");
 
-  batch.targets = {kIgnore, 1, kIgnore, 0, kIgnore, kIgnore};  // [3, 2]
+  batch = {{{"targets", Ids{kIgnore, 1, kIgnore, 0, kIgnore, kIgnore}},  // [3, 2]
+            {"lengths", Ids{2, 2, 1}}}};
   const auto tags = make_task_metrics(LabelKind::kTags, {"O", "B-X"}, 0);
   tags->add(std::vector<float>{0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0}, batch);
   EXPECT_EQ(tags->results()[0].name, "f1");
@@ -256,8 +253,7 @@ TEST(Metrics, TasksTakeWhatModelsGive) {
   EXPECT_EQ(value(*tags, "accuracy"), 1);
   EXPECT_EQ(tags->explanation(), "of entities");
 
-  batch.targets = {0, 0, kIgnore};
-  batch.values = {1, 2, 0};
+  batch = {{{"targets", Ids{0, 0, kIgnore}}, {"values", std::vector<float>{1, 2, 0}}}};
   const auto values = make_task_metrics(LabelKind::kValues, {}, 1);
   values->add(std::vector<float>{2, 4, 9}, batch);
   EXPECT_EQ(values->results()[0].name, "pearson");

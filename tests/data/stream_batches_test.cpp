@@ -82,12 +82,12 @@ TEST_F(Streams, WindowsArePiecesOfTheTextsTokens) {
       Batch batch;
       for (int64_t index = 0; index < 20; ++index) {
         batches.fill(index, batch);
-        ASSERT_EQ(batch.real_tokens, 3 * T);
+        ASSERT_EQ(batch.count, 3 * T);
         for (int64_t b = 0; b < 3; ++b) {
-          std::vector<int32_t> row(batch.inputs.begin() + b * T,
-                                   batch.inputs.begin() + (b + 1) * T);
-          row.push_back(batch.targets[static_cast<size_t>((b + 1) * T - 1)]);
-          ASSERT_TRUE(std::equal(row.begin() + 1, row.end(), batch.targets.begin() + b * T));
+          std::vector<int32_t> row(batch.ids("tokens").begin() + b * T,
+                                   batch.ids("tokens").begin() + (b + 1) * T);
+          row.push_back(batch.ids("targets")[static_cast<size_t>((b + 1) * T - 1)]);
+          ASSERT_TRUE(std::equal(row.begin() + 1, row.end(), batch.ids("targets").begin() + b * T));
           ASSERT_TRUE(occurs(row, circle)) << tokenizer->kind() << " T " << T << " batch " << index;
         }
       }
@@ -107,8 +107,8 @@ TEST_F(Streams, WindowsComeFromEverywhere) {
   for (int64_t index = 0; index < 40; ++index) {
     batches.fill(index, batch);
     for (size_t b = 0; b < 50; ++b) {
-      const std::vector<int32_t> row(batch.inputs.begin() + 8 * static_cast<int64_t>(b),
-                                     batch.inputs.begin() + 8 * static_cast<int64_t>(b) + 8);
+      const std::vector<int32_t> row(batch.ids("tokens").begin() + 8 * static_cast<int64_t>(b),
+                                     batch.ids("tokens").begin() + 8 * static_cast<int64_t>(b) + 8);
       const std::string piece = tokenizer->decode(row) + tokenizer->decode(row);
       const size_t at = piece.find('w');
       ++tenths[std::stoi(piece.substr(at + 1, 5)) / 500];
@@ -136,7 +136,7 @@ TEST_F(Streams, AnEpochSeesEveryTokenOnce) {
     int64_t total = 0;
     for (int64_t index = 0; batches.epoch_of(index) == 0; ++index) {
       batches.fill(index, batch);
-      for (const int32_t target : batch.targets)
+      for (const int32_t target : batch.ids("targets"))
         if (target != kIgnoreId) ++seen[target], ++total;
     }
     // The last batch of the epoch may hold rows of the next one: at most four.
@@ -161,8 +161,9 @@ TEST_F(Streams, EpochsDifferInOrder) {
     batches.fill(i, a);
     batches.fill(second + i, b);
     batches.fill(i + 1, c);
-    same += a.inputs == b.inputs;
-    in_order += a.targets.back() == c.inputs.front() && a.targets[62] == c.inputs[0];
+    same += a.ids("tokens") == b.ids("tokens");
+    in_order += a.ids("targets").back() == c.ids("tokens").front() &&
+                a.ids("targets")[62] == c.ids("tokens")[0];
   }
   EXPECT_LT(same, 5);
   EXPECT_LT(in_order, 60);
@@ -182,9 +183,9 @@ TEST_F(Streams, ManyWorkersMakeTheSameBatches) {
     const auto direct = loader(0), many = loader(4);
     for (int i = 0; i < 3000; ++i) {
       const Batch &a = direct->next(), &b = many->next();
-      ASSERT_EQ(a.inputs, b.inputs) << i;
-      ASSERT_EQ(a.targets, b.targets) << i;
-      ASSERT_EQ(a.real_tokens, b.real_tokens) << i;
+      ASSERT_EQ(a.ids("tokens"), b.ids("tokens")) << i;
+      ASSERT_EQ(a.ids("targets"), b.ids("targets")) << i;
+      ASSERT_EQ(a.count, b.count) << i;
     }
   }
 }
@@ -205,8 +206,8 @@ TEST_F(Streams, RestoreContinuesExactlyWithoutReadingWhatWas) {
       EXPECT_EQ(second.state().to_json(), saved);
       for (int i = 0; i < 100; ++i) {
         const Batch &a = first.next(), &b = second.next();
-        ASSERT_EQ(a.inputs, b.inputs) << at << " + " << i;
-        ASSERT_EQ(a.targets, b.targets);
+        ASSERT_EQ(a.ids("tokens"), b.ids("tokens")) << at << " + " << i;
+        ASSERT_EQ(a.ids("targets"), b.ids("targets"));
       }
       first.restore(LoaderState::from_json(saved));  // back in time
       EXPECT_EQ(first.state().to_json(), saved);

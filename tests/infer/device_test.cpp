@@ -12,6 +12,7 @@
 #include "support/gpt2.h"
 #include "support/locked_device.h"
 #include "support/temp_folder.h"
+#include "support/token_batch.h"
 #include "text/tokenizer_char.h"
 #include "train/run_folder.h"
 #include "train/session.h"
@@ -44,7 +45,7 @@ class Devices : public testing::TestWithParam<Where> {
     std::vector<double> figures;
     for (int64_t step = from; step < to; ++step) {
       std::vector<std::vector<int32_t>> ids;
-      std::vector<Batch> batches;
+      std::vector<io::Batch> batches;
       for (int64_t i = 0; i < accumulation; ++i) {
         const int64_t n = step % 3 == 1 && i == 0 ? 6 : 10;
         ids.emplace_back();
@@ -52,12 +53,12 @@ class Devices : public testing::TestWithParam<Where> {
           ids.back().push_back(static_cast<int32_t>((7 * step + 3 * i + 5 * j) % 13));
       }
       for (const auto& row : ids)
-        batches.push_back(token_batch(row, row, static_cast<int64_t>(row.size())));
+        batches.push_back(test::token_batch(row, row, static_cast<int64_t>(row.size())));
       const StepResult r = s.step(step, batches, 1e-2);
       figures.insert(figures.end(), {r.loss, r.grad_norm, r.loss_scale});
     }
     const std::vector<int32_t> row{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-    figures.push_back(s.loss_sum(token_batch(row, row, 10)));
+    figures.push_back(s.loss_sum(test::token_batch(row, row, 10)));
     return figures;
   }
   static std::map<std::string, std::vector<std::byte>> states(const Session& s) {
@@ -99,7 +100,7 @@ TEST_P(Devices, AStepGoesOverInOneCopyAndOneRecording) {
   const auto s = session(GetParam(), options);
   const auto step = [&](int64_t number) {
     const std::vector<int32_t> row{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-    const std::vector<Batch> batches(3, token_batch(row, row, 10));
+    const std::vector<io::Batch> batches(3, test::token_batch(row, row, 10));
     s->step(number, batches, 1e-3);
   };
   step(0);
@@ -119,7 +120,7 @@ TEST_P(Devices, NameTheLayerWhereNumbersEnd) {
     for (float& w : std::span(reinterpret_cast<float*>(bytes.data()), bytes.size() / 4)) w = 1e38f;
   });
   const std::vector<int32_t> row{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-  const Batch batch = token_batch(row, row, 10);
+  const io::Batch batch = test::token_batch(row, row, 10);
   const StepResult r = s->step(0, std::span(&batch, 1), 1e-2);
   EXPECT_FALSE(std::isfinite(r.loss) && std::isfinite(r.grad_norm));
   EXPECT_NE(s->first_non_finite().value_or("").find("h.1.mlp"), std::string::npos);
@@ -128,7 +129,7 @@ TEST_P(Devices, NameTheLayerWhereNumbersEnd) {
 TEST_P(Devices, AnIdOutsideTheTableIsTheUsersError) {
   const auto s = session(GetParam(), {});
   const std::vector<int32_t> row{1, 2, 3, 4, 99, 6, 7, 8, 9, 10};
-  const Batch batch = token_batch(row, row, 10);
+  const io::Batch batch = test::token_batch(row, row, 10);
   const std::string said = test::user_error_of([&] { s->step(0, std::span(&batch, 1), 1e-2); });
   EXPECT_NE(said.find("99"), std::string::npos) << said;
   EXPECT_NE(said.find("(at "), std::string::npos) << said;

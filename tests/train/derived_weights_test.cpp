@@ -12,6 +12,7 @@
 #include "passes/weights/derived_weight.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
+#include "support/token_batch.h"
 #include "train/session.h"
 
 namespace brrr::train {
@@ -78,17 +79,17 @@ class DerivedWeights : public testing::Test {
   void step(Session& s, int64_t number, int64_t accumulation, Outcome& out,
             const std::function<int64_t(int64_t)>& length = {}) {
     std::vector<std::vector<int32_t>> rows;
-    std::vector<Batch> batches;
+    std::vector<io::Batch> batches;
     for (int64_t i = 0; i < accumulation; ++i) {
       const int64_t micro = number * accumulation + i;
       rows.push_back(ids(kRows * (length ? length(micro) : kLength), micro));
     }
     for (const auto& row : rows)
-      batches.push_back(token_batch(row, row, static_cast<int64_t>(row.size())));
+      batches.push_back(test::token_batch(row, row, static_cast<int64_t>(row.size())));
     const StepResult r = s.step(number, batches, 1e-2);
     out.figures.insert(out.figures.end(), {r.loss, std::isnan(r.grad_norm) ? -1 : r.grad_norm});
     const auto row = ids(kRows * kLength, number + 1000);
-    out.figures.push_back(s.loss_sum(token_batch(row, row, kRows * kLength)));
+    out.figures.push_back(s.loss_sum(test::token_batch(row, row, kRows * kLength)));
   }
   static void keep_states(const Session& s, Outcome& out) {
     std::vector<std::byte> room;
@@ -312,8 +313,8 @@ TEST_F(DerivedWeights, FollowWeightsThatAreWritten) {
     initialise(*with);
     initialise(*without);
     const auto row = ids(kRows * kLength, 3);
-    a.figures.push_back(with->loss_sum(token_batch(row, row, kRows * kLength)));
-    b.figures.push_back(without->loss_sum(token_batch(row, row, kRows * kLength)));
+    a.figures.push_back(with->loss_sum(test::token_batch(row, row, kRows * kLength)));
+    b.figures.push_back(without->loss_sum(test::token_batch(row, row, kRows * kLength)));
     for (Session* s : {with.get(), without.get()})
       s->engine().state_f32("transformer.h.0.mlp.c_fc.weight")[5] = 0.5f;
     step(*with, 2, 2, a);

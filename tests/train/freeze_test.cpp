@@ -13,6 +13,7 @@
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
 #include "support/temp_folder.h"
+#include "support/token_batch.h"
 #include "train/session.h"
 
 namespace brrr::train {
@@ -56,7 +57,7 @@ std::unique_ptr<Session> trained(const Names& names, const SessionOptions& optio
   load_parameters(session->engine(), models::initial_weights(*model, 1));
   const std::vector<int32_t> tokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   const std::vector<int32_t> targets{2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  const Batch batch = token_batch(tokens, targets, 10);
+  const io::Batch batch = test::token_batch(tokens, targets, 10);
   for (int64_t step = 0; step < steps; ++step) session->step(step, std::span(&batch, 1), 1e-2);
   return session;
 }

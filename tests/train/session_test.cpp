@@ -11,6 +11,7 @@
 #include "models/initialise.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
+#include "support/token_batch.h"
 
 namespace brrr::train {
 namespace {
@@ -29,7 +30,7 @@ class Sessions : public testing::Test {
     return session_->engine().state_f32("transformer." + name);
   }
   StepResult step(int64_t number = 0) {
-    const Batch batch = token_batch(tokens_, targets_, 10);
+    const io::Batch batch = test::token_batch(tokens_, targets_, 10);
     return session_->step(number, std::span(&batch, 1), 1e-2);
   }
 
@@ -60,8 +61,8 @@ TEST_F(Sessions, NamesTheLayerWithAccumulation) {
     options.accumulation = portions;
     start(options);
     for (float& w : weights("h.0.mlp.c_fc.weight")) w = 1e38f;
-    const std::vector<Batch> batches(static_cast<size_t>(portions),
-                                     token_batch(tokens_, targets_, 10));
+    const std::vector<io::Batch> batches(static_cast<size_t>(portions),
+                                         test::token_batch(tokens_, targets_, 10));
     const StepResult r = session_->step(0, batches, 1e-2);
     ASSERT_FALSE(std::isfinite(r.loss) && std::isfinite(r.grad_norm));
     const std::string origin = session_->first_non_finite().value_or("");
@@ -141,7 +142,7 @@ TEST_F(Sessions, TheOptimizerInPartsIsTheFusedOne) {
 
 TEST_F(Sessions, ShowsTheNumbersOfAStep) {
   start({});
-  const Batch batch = token_batch(tokens_, targets_, 10);
+  const io::Batch batch = test::token_batch(tokens_, targets_, 10);
   const Graph& g = session_->step_program().graph();
   size_t values = 0;
   float norm = 0;
@@ -189,10 +190,10 @@ TEST_F(Sessions, ShorterRowsAreTheSameStepAsIgnoredOnes) {
                                                          session_->engine().state_f32(s.name));
       }
       // Shapes mix within a step, too.
-      std::vector<Batch> batches(static_cast<size_t>(accumulation),
-                                 token_batch(tokens_, targets_, 10));
-      batches.back() =
-          is_short ? token_batch(short_in, short_out, 5) : token_batch(long_in, long_out, 5);
+      std::vector<io::Batch> batches(static_cast<size_t>(accumulation),
+                                     test::token_batch(tokens_, targets_, 10));
+      batches.back() = is_short ? test::token_batch(short_in, short_out, 5)
+                                : test::token_batch(long_in, long_out, 5);
       if (accumulation == 3) std::swap(batches[1], batches[2]);
       results[is_short] = session_->step(0, batches, 1e-3);
       const auto after = weights("h.0.mlp.c_fc.weight");
@@ -223,11 +224,11 @@ TEST_F(Sessions, SumsOfLowWeightsAreNotRoundedBetween) {
       in.push_back(i * 7 % 13);
       out.push_back(i * 5 % 13);
     }
-    std::vector<Batch> batches;
+    std::vector<io::Batch> batches;
     const auto n = in.size() / static_cast<size_t>(parts);
     for (size_t at = 0; at < in.size(); at += n)
-      batches.push_back(token_batch(std::span(in).subspan(at, n), std::span(out).subspan(at, n),
-                                    static_cast<int64_t>(n)));
+      batches.push_back(test::token_batch(std::span(in).subspan(at, n),
+                                          std::span(out).subspan(at, n), static_cast<int64_t>(n)));
     return session.step(0, batches, 1e-3).grad_norm;
   };
   EXPECT_NEAR(norm(3), norm(2), 1e-6 * norm(2));
@@ -260,12 +261,12 @@ TEST_F(Sessions, AccumulatedGradientsAreThoseOfTheLargeBatch) {
     for (const StateInfo& s : engine.states())
       if (s.kind() == InputKind::parameter)
         models::initial_weights(*config.model(), 1)(s.name, engine.state_f32(s.name));
-    std::vector<Batch> batches;
+    std::vector<io::Batch> batches;
     const auto n = static_cast<size_t>(kRows / parts * kLength);
     for (size_t at = 0; at < in.size(); at += n) {
       const std::span targets = std::span(out).subspan(at, n);
       const auto real = std::count_if(targets.begin(), targets.end(), [](int t) { return t >= 0; });
-      batches.push_back(token_batch(std::span(in).subspan(at, n), targets, real));
+      batches.push_back(test::token_batch(std::span(in).subspan(at, n), targets, real));
     }
     const StepResult r = session.step(0, batches, 1e-3);
     std::vector<float> all{static_cast<float>(r.loss)};

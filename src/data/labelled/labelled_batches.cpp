@@ -65,35 +65,35 @@ void LabelledBatches::fill(int64_t index, Batch& batch) const {
   const auto [rows, length] = order_->batch(index);
   const auto B = static_cast<size_t>(options_.batch), T = static_cast<size_t>(length);
   const bool has_tags = labelled_.kind == LabelKind::kTags;
-  batch.inputs.assign(B * T, labelled_.pad);
-  batch.targets.assign(has_tags ? B * T : B, kIgnoreId);
-  batch.types.assign(labelled_.has_types ? B * T : 0, 0);
-  batch.lengths.assign(B, 1);
-  batch.values.assign(B * values_, 0);
-  batch.real_tokens = 0;
-  const auto put = [](const auto& list, auto& into, size_t at) {
-    std::copy(list.begin(), list.end(), into.begin() + static_cast<std::ptrdiff_t>(at));
+  const auto tokens = batch.make("tokens", B * T, labelled_.pad);
+  const auto targets = batch.make("targets", has_tags ? B * T : B, kIgnoreId);
+  const auto lengths = batch.make<int32_t>("lengths", B, 1);
+  std::span<int32_t> types;
+  if (labelled_.has_types) types = batch.make<int32_t>("types", B * T, 0);
+  std::span<float> values;
+  if (values_ > 0) values = batch.make<float>("values", B * values_, 0);
+  const auto put = [](const auto& list, auto into, size_t at) {
+    std::ranges::copy(list, into.subspan(at).begin());
   };
   for (size_t b = 0; b < rows.size(); ++b) {
     const EncodedRow& row = rows_[rows[b]];
-    put(row.ids, batch.inputs, b * T);
-    batch.lengths[b] = static_cast<int32_t>(row.ids.size());
-    if (labelled_.has_types) put(row.types, batch.types, b * T);
+    put(row.ids, tokens, b * T);
+    lengths[b] = static_cast<int32_t>(row.ids.size());
+    if (labelled_.has_types) put(row.types, types, b * T);
     switch (labelled_.kind) {
       case LabelKind::kClasses:
-        batch.targets[b] = row.label;
+        targets[b] = row.label;
         break;
       case LabelKind::kValues:
-        put(row.values, batch.values, b * values_);
-        batch.targets[b] = 0;
+        put(row.values, values, b * values_);
+        targets[b] = 0;
         break;
       case LabelKind::kTags:
-        put(row.tags, batch.targets, b * T);
+        put(row.tags, targets, b * T);
         break;
     }
   }
-  batch.real_tokens = static_cast<int64_t>(batch.targets.size()) -
-                      std::count(batch.targets.begin(), batch.targets.end(), kIgnoreId);
+  batch.count = std::ssize(targets) - std::ranges::count(targets, kIgnoreId);
 }
 
 }  // namespace brrr::io

@@ -26,14 +26,14 @@ struct EncodedRow {
 struct LabelledBatchOptions {
   LabelKind kind = LabelKind::kClasses;
   int32_t pad = 0;         // the id of padding
-  bool has_types = false;  // Batch::types is filled; rows without types get zeros
+  bool has_types = false;  // batches have types; rows without types get zeros
 };
 
-/// What batches hold besides inputs and lengths:
-///   kClasses  targets [B]: the class, kIgnoreId for an empty row. real_tokens: scored rows.
+/// What batches hold besides tokens and lengths:
+///   kClasses  targets [B]: the class, kIgnoreId for an empty row. count: scored rows.
 ///   kValues   values [B, K]; targets [B]: 0, or kIgnoreId for an empty row, whose values are 0.
-///             real_tokens: scored rows.
-///   kTags     targets [B, T]. real_tokens: scored tokens.
+///             count: scored rows.
+///   kTags     targets [B, T]. count: scored tokens.
 class LabelledBatches final : public BatchSource {
  public:
   /// options.mode is kEpoch (another random order each epoch), kGroupByLength (the same, rows of

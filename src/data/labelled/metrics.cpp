@@ -93,7 +93,7 @@ class ClassTask final : public TaskMetrics {
   explicit ClassTask(std::vector<std::string> labels)
       : labels_(std::move(labels)), metrics_(static_cast<int64_t>(labels_.size())) {}
   void add(std::span<const float> outputs, const Batch& batch) override {
-    metrics_.add(argmax_rows(outputs, static_cast<int64_t>(labels_.size())), batch.targets);
+    metrics_.add(argmax_rows(outputs, static_cast<int64_t>(labels_.size())), batch.ids("targets"));
   }
   std::vector<Metric> results() const override {
     const auto result = metrics_.result();
@@ -132,7 +132,7 @@ class ValueTask final : public TaskMetrics {
  public:
   explicit ValueTask(int64_t columns) : metrics_(columns) {}
   void add(std::span<const float> outputs, const Batch& batch) override {
-    metrics_.add(outputs, batch.values, batch.targets);
+    metrics_.add(outputs, batch.values("values"), batch.ids("targets"));
   }
   std::vector<Metric> results() const override {
     const auto result = metrics_.result();
@@ -154,13 +154,13 @@ class TagTask final : public TaskMetrics {
       : classes_(static_cast<int64_t>(labels.size())), metrics_(labels) {}
   void add(std::span<const float> outputs, const Batch& batch) override {
     const std::vector<int32_t> predicted = argmax_rows(outputs, classes_);
-    BRRR_CHECK(predicted.size() == batch.targets.size() && !batch.lengths.empty(),
-               "{} predictions, {} targets, {} rows", predicted.size(), batch.targets.size(),
-               batch.lengths.size());
-    const size_t T = predicted.size() / batch.lengths.size();
-    for (size_t b = 0; b < batch.lengths.size(); ++b)
-      metrics_.add(std::span(predicted).subspan(b * T, T),
-                   std::span(batch.targets).subspan(b * T, T));
+    const std::span<const int32_t> targets = batch.ids("targets");
+    const size_t rows = batch.ids("lengths").size();
+    BRRR_CHECK(predicted.size() == targets.size() && rows > 0,
+               "{} predictions, {} targets, {} rows", predicted.size(), targets.size(), rows);
+    const size_t T = predicted.size() / rows;
+    for (size_t b = 0; b < rows; ++b)
+      metrics_.add(std::span(predicted).subspan(b * T, T), targets.subspan(b * T, T));
   }
   std::vector<Metric> results() const override {
     const auto result = metrics_.result();

@@ -41,15 +41,14 @@ void look_at_numbers(const KeyValues& given, const Trained& trained, const io::B
     m.session->engine().write_state(s.name, trained.session->engine().read_state(s.name, room));
   Magnitudes activations, gradients;
   const Graph& g = m.session->step_program().graph();
-  m.session->look_at_step(m.options.max_steps, train::batch_of(batch, *m.model), 0,
-                          [&](ValueId v, const std::byte* content) {
-                            const Type& type = g.type(v);
-                            const Phase phase = g.phase(v.node);
-                            if (!is_float(type.dtype) || phase == Phase::optimizer) return;
-                            Magnitudes& seen = phase == Phase::backward ? gradients : activations;
-                            for (int64_t i = 0; i < type.shape.elements(); ++i)
-                              seen.add(load_as_double(type.dtype, content, i));
-                          });
+  m.session->look_at_step(m.options.max_steps, batch, 0, [&](ValueId v, const std::byte* content) {
+    const Type& type = g.type(v);
+    const Phase phase = g.phase(v.node);
+    if (!is_float(type.dtype) || phase == Phase::optimizer) return;
+    Magnitudes& seen = phase == Phase::backward ? gradients : activations;
+    for (int64_t i = 0; i < type.shape.elements(); ++i)
+      seen.add(load_as_double(type.dtype, content, i));
+  });
   result.figures["activations"] = activations.counts();
   result.figures["gradients"] = gradients.counts();
 }
@@ -96,7 +95,7 @@ void FormatTraining::run(const KeyValues& format, int64_t seed, RungResult& resu
   const optim::Schedule schedule = train::schedule_of(m.options);
   int64_t skipped = 0;
   for (int64_t step = 0; step < m.options.max_steps; ++step) {
-    const train::Batch batch = train::batch_of(loader.next(), *m.model);
+    const io::Batch& batch = loader.next();
     const train::StepResult r =
         m.session->step(step, std::span(&batch, 1), schedule.at(step), nullptr);
     if (std::isfinite(r.loss) && std::isfinite(r.grad_norm)) continue;

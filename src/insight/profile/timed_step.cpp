@@ -38,26 +38,25 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
   const int64_t vocabulary = model_->sizes().vocabulary;
   const auto rows = static_cast<size_t>(options_.batch_size);
   const size_t tokens = rows * static_cast<size_t>(options_.context);
-  batch_.inputs = ids(tokens, vocabulary);
+  io::Batch batch{{{"tokens", ids(tokens, vocabulary)}}};
   if (task.head == models::Head::values) {
-    batch_.targets.assign(rows, 0);
-    batch_.values.assign(rows * task.labels.size(), 0.5f);
+    batch.make<int32_t>("targets", rows, 0);
+    batch.make("values", rows * task.labels.size(), 0.5f);
   } else if (task.head == models::Head::classes) {
-    batch_.targets = ids(rows, std::ssize(task.labels));
+    batch.tensors.push_back({"targets", ids(rows, std::ssize(task.labels))});
   } else {
     const bool by_label = task.head == models::Head::token_classes;
-    batch_.targets = ids(tokens, by_label ? std::ssize(task.labels) : vocabulary);
+    const int64_t kinds = by_label ? std::ssize(task.labels) : vocabulary;
+    batch.tensors.push_back({"targets", ids(tokens, kinds)});
   }
-  batch_.types.assign(tokens, 0);
-  batch_.lengths.assign(rows, static_cast<int32_t>(options_.context));
-  batch_.real_tokens = std::ssize(batch_.targets);
+  batch.make<int32_t>("types", tokens, 0);
+  batch.make("lengths", rows, static_cast<int32_t>(options_.context));
+  batch.count = std::ssize(batch.ids("targets"));
+  batches_.assign(static_cast<size_t>(options_.gradient_accumulation_steps), batch);
 }
 
 double TimedStep::run(Timeline* timeline) {
-  const train::Batch batch = train::batch_of(batch_, *model_);
-  const std::vector<train::Batch> batches(static_cast<size_t>(options_.gradient_accumulation_steps),
-                                          batch);
-  return session_->step(done_++, batches, 1e-4, timeline).loss;
+  return session_->step(done_++, batches_, 1e-4, timeline).loss;
 }
 
 int64_t TimedStep::sequences() const {

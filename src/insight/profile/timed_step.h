@@ -44,7 +44,7 @@ class TimedStep {
   train::TrainOptions options_;
   models::ModelPtr model_;
   std::unique_ptr<train::Session> session_;
-  io::Batch batch_;  // of one micro-batch
+  std::vector<io::Batch> batches_;  // the micro-batches of a step, all the same
   int64_t done_ = 0;
 };
 

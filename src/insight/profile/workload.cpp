@@ -26,28 +26,24 @@ class RandomBatches final : public io::BatchSource {
   RandomBatches(const io::BatchOptions& options, const models::Model& model)
       : options_(options), task_(model.task()) {}
   void fill(int64_t index, io::Batch& batch) const override {
-    batch.clear(options_.batch, options_.context);
-    const auto n = batch.inputs.size();
+    const auto rows = static_cast<size_t>(options_.batch);
+    const size_t n = rows * static_cast<size_t>(options_.context);
+    const bool has_values = task_.head == models::Head::values;
+    const bool scores_rows = has_values || task_.head == models::Head::classes;
     const auto labels = static_cast<uint64_t>(task_.labels.size());
-    const uint64_t targets = labels > 0 ? labels : static_cast<uint64_t>(options_.vocab);
+    const uint64_t kinds = labels > 0 ? labels : static_cast<uint64_t>(options_.vocab);
+    const auto tokens = batch.make<int32_t>("tokens", n, 0);
+    const auto targets = batch.make<int32_t>("targets", scores_rows ? rows : n, 0);
     for (size_t i = 0; i < n; ++i) {
       const auto words = philox({kSeed, static_cast<uint32_t>(index)}, 0, i);
-      batch.inputs[i] = static_cast<int32_t>(words[0] % static_cast<uint64_t>(options_.vocab));
-      batch.targets[i] = static_cast<int32_t>(words[1] % targets);
+      tokens[i] = static_cast<int32_t>(words[0] % static_cast<uint64_t>(options_.vocab));
+      if (i < targets.size() && !has_values) targets[i] = static_cast<int32_t>(words[1] % kinds);
     }
-    batch.real_tokens = static_cast<int64_t>(n);
+    batch.count = std::ssize(targets);
     if (task_.head == models::Head::next_token) return;
-    batch.types.assign(n, 0);
-    batch.lengths.assign(static_cast<size_t>(options_.batch),
-                         static_cast<int32_t>(options_.context));
-    const bool has_values = task_.head == models::Head::values;
-    if (!has_values && task_.head != models::Head::classes) return;
-    batch.targets.resize(static_cast<size_t>(options_.batch));
-    if (has_values) {
-      std::fill(batch.targets.begin(), batch.targets.end(), 0);
-      batch.values.assign(static_cast<size_t>(options_.batch) * labels, 0.5f);
-    }
-    batch.real_tokens = options_.batch;
+    batch.make<int32_t>("types", n, 0);
+    batch.make("lengths", rows, static_cast<int32_t>(options_.context));
+    if (has_values) batch.make("values", rows * labels, 0.5f);
   }
   int64_t epoch_of(int64_t) const override { return 0; }
   int64_t batches_per_pass() const override { return 1; }
@@ -115,9 +111,8 @@ class Training final : public Workload {
       return 0;
     io::BatchOptions l = train::loader_options(options_, model_->sizes().vocabulary);
     l.batch = options_.eval_batch_size;
-    io::Batch random;
-    RandomBatches(l, *model_).fill(0, random);
-    const train::Batch batch = train::batch_of(random, *model_);
+    io::Batch batch;
+    RandomBatches(l, *model_).fill(0, batch);
     session_->loss_sum(batch);                     // touches its memory
     if (!is_on_host()) session_->loss_sum(batch);  // is recorded
     const WorkClock clock("evaluation of a batch");
@@ -146,14 +141,10 @@ class Training final : public Workload {
   StepClock run(Timeline* timeline) override {
     StepClock clock;
     clock.start = now_seconds();
-    std::vector<train::Batch> views;
-    for (io::Batch& b : batches_) {
-      b = loader_->next();
-      views.push_back(train::batch_of(b, *model_));
-    }
+    for (io::Batch& b : batches_) b = loader_->next();
     const double ready = now_seconds();
     clock.batch = ready - clock.start;
-    session_->step(step_++, views, kLearningRate, timeline);
+    session_->step(step_++, batches_, kLearningRate, timeline);
     clock.wall = now_seconds() - clock.start;
     return clock;
   }
