@@ -1,9 +1,8 @@
 #pragma once
-// The loader: batches for language modelling, inputs [B, T] and targets [B, T], the targets one
-// token further on. A batch is a pure function of (source, options, index), computed ahead of time
-// by worker threads; so the same options give the same batches whatever the number of workers, and
-// a restored loader continues with exactly the batches that the saved one would have given,
-// whatever had been read ahead.
+// The loader: the batches of a source, in order. A batch is a pure function of (source, options,
+// index), computed ahead of time by worker threads; so the same options give the same batches
+// whatever the number of workers, and a restored loader continues with exactly the batches that the
+// saved one would have given, whatever had been read ahead.
 
 #include <cstdint>
 #include <memory>
