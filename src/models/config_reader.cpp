@@ -124,11 +124,16 @@ std::string ConfigReader::text(const char* key, const char* fallback) const {
 
 void ConfigReader::insist(const char* key, const std::vector<Json>& supported) const {
   if (!has(key) || std::ranges::find(supported, *find(key)) != supported.end()) return;
+  if (supported[0].is_null()) user_error("{}: {} is not supported", what_, key);
   std::string expected;
   for (const Json& value : supported)
     expected += (expected.empty() ? "" : ", ") +
                 (value.is_string() ? value.get<std::string>() : value.dump());
-  user_error("{}: {} = {} is not supported; expected {}", what_, key, io::describe(*find(key)),
+  const Json& found = *find(key);
+  user_error("{}: {} = {} is not supported; expected {}", what_, key,
+             found.is_string()      ? io::in_quotes(found.get<std::string>())
+             : found.is_primitive() ? found.dump()
+                                    : io::describe(found),
              expected);
 }
 

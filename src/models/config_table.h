@@ -55,6 +55,8 @@ class ConfigTable {
     Field& when(std::function<bool(const C&)> applies) {
       return row().applies = std::move(applies), *this;
     }
+    /// The caller checks the value, under the name that the file has for it.
+    Field& unchecked() { return row().check = nullptr, *this; }
     /// Brrr writes the key where this holds.
     Field& written(std::function<bool(const C&)> is_written) {
       return row().is_written = std::move(is_written), *this;
@@ -92,10 +94,15 @@ class ConfigTable {
   Field size_or_null(const char* key, Integer field, int64_t most) {
     Field f = integer(key, field, 0, most);
     rows_.back().read = [=](C& c, const ConfigReader& keys, const char* k) {
+      if (keys.find(k) == nullptr) return;
       const auto value = keys.optional_integer(k);
       if (value && *value < 1)
         user_error("{}: {} must be positive or null; found {}", keys.what(), k, *value);
       field(c) = value.value_or(0);
+    };
+    rows_.back().check = [=](const C& c, const ConfigLimits& limits, const char* k) {
+      const int64_t value = field(const_cast<C&>(c));
+      if (value != 0) limits.size(k, value, most);
     };
     rows_.back().json = [=](const C& c) {
       const int64_t value = field(const_cast<C&>(c));
@@ -112,7 +119,9 @@ class ConfigTable {
     row.check = [=](const C& c, const ConfigLimits& limits, const char* k) {
       const int64_t value = field(const_cast<C&>(c));
       if (value < low || value > high)
-        limits.fail(k, fmt::format("between {} and {}", low, high), value);
+        limits.fail(k,
+                    low == high ? std::to_string(low) : fmt::format("between {} and {}", low, high),
+                    value);
     };
     row.set = [=](C& c, const std::string& s, int64_t least) {
       field(c) = parse_integer(s, least, high);

@@ -88,7 +88,8 @@ KeyValues unusual() {
           {"explain", "true"},
           {"explain-dispatch", "true"},
           {"dump-graph", "graphs"},
-          {"disable-pass", "simplify,schedule"}};
+          {"disable-pass", "simplify,schedule"},
+          {"freeze", "embed,h.0-1"}};
 }
 
 // The same for the rows that only tasks have.

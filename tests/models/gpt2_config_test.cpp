@@ -100,7 +100,7 @@ TEST(Gpt2Config, WhatIsWrongIsNamed) {
        "activation_function = 'mish' is not supported; expected gelu, gelu_new"},
       {ok + R"(,"tie_word_embeddings":1})",
        "'tie_word_embeddings' must be true or false; found the number 1"},
-      {ok + R"(,"n_inner":0})", "n_inner must be at least 1; got 0"},
+      {ok + R"(,"n_inner":0})", "n_inner must be positive or null; found 0"},
       {ok + R"(,"n_inner":4611686018427387904})", "n_inner must be between 1 and 1048576"},
       {ok + R"(,"quantization_config":{"bits":4}})", "quantization_config is not supported"},
       {ok + R"(,"scale_attn_by_inverse_layer_idx":"x"})",

@@ -105,7 +105,7 @@ TEST(LlamaConfig, WhatIsNotSupportedIsNamed) {
       {llama_text(R"(,"hidden_act":"gelu")"),
        "hidden_act = 'gelu' is not supported; expected silu, swish"},
       {llama_text(R"(,"pretraining_tp":2)"), "pretraining_tp = 2 is not supported"},
-      {llama_text(R"(,"partial_rotary_factor":0.5)"), "partial_rotary_factor = 0.5"},
+      {llama_text(R"(,"partial_rotary_factor":0.5)"), "partial_rotary_factor must be 1; got 0.5"},
       {llama_text(R"(,"quantization_config":{"bits":4})"), "quantization_config"},
       {llama_text(R"(,"rope_scaling":{"rope_type":"longrope","factor":4})"),
        "rope_type must be default, linear, dynamic, llama3 or yarn; found 'longrope'"},
@@ -132,7 +132,7 @@ TEST(LlamaConfig, WhatIsNotSupportedIsNamed) {
       {llama_text(
            R"(,"num_key_value_heads":2,"use_sliding_window":true,"layer_types":["chunked_attention"])",
            "qwen2"),
-       "layer_types may hold full_attention and sliding_attention; found the string"},
+       "layer_types may hold full_attention and sliding_attention; found 'chunked_attention'"},
       {llama_text(
            R"(,"num_key_value_heads":2,"use_sliding_window":true,"layer_types":["full_attention"])",
            "qwen2"),

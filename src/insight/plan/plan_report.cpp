@@ -37,10 +37,11 @@ std::string title(const RunPlan& p) {
           ? fmt::format(" x accumulation {}", o.gradient_accumulation_steps)
           : "",
       counted(p.tokens_per_step, "token"), o.precision,
-      o.optim + (o.rematerialize == "none"
-                     ? ""
-                     : ", rematerialize " + o.rematerialize +
-                           (o.activation_memory.empty() ? "" : " in " + o.activation_memory)),
+      o.optim + (o.freeze.empty() ? "" : fmt::format(", frozen {}", fmt::join(o.freeze, ","))) +
+          (o.rematerialize == "none"
+               ? ""
+               : ", rematerialize " + o.rematerialize +
+                     (o.activation_memory.empty() ? "" : " in " + o.activation_memory)),
       p.backend, counted(thread_count(), "thread"), duration_text(1e-3 * p.compile_ms));
   return text;
 }

@@ -37,6 +37,7 @@ const ConfigTable<GptNeoxConfig>& GptNeoxConfig::table() {
          "rotary_pct", [](C& c) -> double& { return c.rope.partial_rotary_factor; },
          {.low = 0, .high = 1, .low_open = true}, "above 0 and at most 1")
         .also({"partial_rotary_factor"})
+        .unchecked()  // by check_rope()
         .option("rotary-pct", "fraction of a head's columns that rotary embeddings rotate",
                 {"partial-rotary-factor"});
     t.custom(
