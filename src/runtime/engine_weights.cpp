@@ -118,8 +118,9 @@ void Engine::make_weights(std::span<const StateInfo> states, const WeightSource&
     room = Arena();
     room = Arena(*device_, needed);
   }
-  for (const auto& [id, offset] : offsets) {
-    places[id] = room.data() + offset;
+  for (const auto& entry : offsets) {
+    const NodeId id = entry.first;
+    places[id] = room.data() + entry.second;
     fill_place({places[id], g.type({id, 0}).bytes()}, [&](std::span<std::byte> to) {
       read_parameter(source, g.input_name(id), g.type({id, 0}), to);
     });
