@@ -39,6 +39,7 @@ void read_layers(Gemma3Config& c, const ConfigReader& keys) {
       keys.integer("sliding_window_pattern", keys.integer("_sliding_window_pattern", 6));
   if (pattern < 1)
     user_error("{}: sliding_window_pattern must be at least 1; found {}", keys.what(), pattern);
+  if (c.num_hidden_layers > 4096) return;  // validate() refuses it
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.slides.push_back((i + 1) % pattern != 0);
 }
 Json written_layers(const Gemma3Config& c) {

@@ -44,6 +44,7 @@ void read_windows(LlamaConfig& c, const ConfigReader& keys) {
   if (c.sliding_window == 0) return;
   c.slides = read_layer_types(keys);
   if (!c.slides.empty()) return;
+  if (c.num_hidden_layers > 4096) return;  // validate() refuses it
   const int64_t first = keys.integer("max_window_layers", 28);
   for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) c.slides.push_back(layer >= first);
 }
