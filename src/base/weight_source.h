@@ -18,8 +18,8 @@
 
 namespace brrr {
 
-/// A tensor whose bytes live elsewhere, little-endian. In a file of another writer the bytes may
-/// start at any address, so read them with memcpy or read_as(), not through a float pointer.
+/// A tensor of a WeightSource. Its bytes are little-endian and belong to the source. They may be
+/// misaligned for the dtype: read them with memcpy or read_as(), not through a float pointer.
 struct TensorView {
   std::string name;
   DType dtype = DType::f32;
@@ -28,7 +28,8 @@ struct TensorView {
   Storage storage = {};
 };
 
-/// A tensor whose dtype Brrr does not compute with ("F8_E4M3", "U16"): it can be listed, not used.
+/// A tensor whose dtype Brrr does not support ("F8_E4M3", "U16"). It is listed so that messages can
+/// name it; its numbers cannot be read.
 struct ForeignTensor {
   std::string name;
   std::string dtype;
@@ -52,12 +53,12 @@ class WeightSource {
   }
   /// Writes the bytes of one of its tensors, as the tensor stores them.
   virtual void read(const TensorView& tensor, std::span<std::byte> to) const;
-  /// The pages of some mapped bytes, which were read once, no longer count as memory of this
-  /// process.
+  /// Gives the pages of mapped bytes back to the system after they were read: they no longer count
+  /// as resident memory of this process.
   virtual void let_go(std::span<const std::byte> bytes) const { static_cast<void>(bytes); }
 };
 
-/// Writes the f32 values of a parameter.
+/// A function that writes the values of the parameter `name` into `to`, in row-major order.
 using FloatWeights = std::function<void(std::string_view name, std::span<float> to)>;
 
 /// Tensors that are listed one by one: views into memory that outlives the list, and f32 tensors
@@ -83,8 +84,9 @@ class WeightList final : public WeightSource {
   std::map<std::string, TensorView, std::less<>> tensors_;
 };
 
-/// Writes a tensor that lies in rows as `dtype`, each element as store_from_double() rounds it,
-/// with all threads. What was read does not stay resident beside its copy.
+/// Converts a tensor in row-major order to `dtype` with all threads, rounding as
+/// store_from_double() does. The pages that were read are given back piece by piece (let_go), so
+/// that tensor and copy are not both resident.
 void read_as(const WeightSource& source, const TensorView& tensor, DType dtype,
              std::span<std::byte> to);
 

@@ -66,7 +66,7 @@ enum class TaskHead {
 std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSource> files,
                                                 const models::Model& model,
                                                 TaskHead head = TaskHead::of_files);
-/// Of the files of a folder.
+/// match_tensors() for the weight files of a folder.
 std::shared_ptr<const WeightList> open_weights(const fs::path& folder, const models::Model& model,
                                                TaskHead head = TaskHead::of_files);
 

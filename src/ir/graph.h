@@ -33,7 +33,7 @@ struct Type {
   std::string str() const;
 };
 
-/// Attributes of parameters in training graphs, both bool and true where they are absent.
+/// Names of two boolean attributes of parameters in training graphs; an absent one means true.
 inline constexpr std::string_view kTrained = "trained", kDecays = "decays";
 
 using NodeId = uint32_t;
@@ -65,7 +65,7 @@ enum class Phase : uint8_t {
   optimizer,
 };
 
-/// Where in a model nodes stand.
+/// A scope: the phase of the step and the layer of the model that nodes belong to.
 struct ScopeInfo {
   Phase phase = Phase::forward;
   std::string path;    // "h.3.attn"
@@ -180,10 +180,10 @@ class Graph {
   Role role(NodeId id) const;
   InputKind input_kind(NodeId id) const { return kind_of(role(id)); }
   const std::string& input_name(NodeId id) const;
-  /// Of a parameter: whether training changes it. A frozen one has neither gradient nor moments.
+  /// Whether training changes the parameter. A frozen one gets neither gradient nor moments.
   bool is_trained(NodeId parameter) const;
   void freeze(NodeId parameter);
-  /// Of a parameter: whether weight decay applies to it, as its declaration says.
+  /// Whether weight decay applies to the parameter, as its declaration says.
   bool is_decayed(NodeId parameter) const;
   /// Ids of all inputs, or of those of one kind, in order.
   const std::vector<NodeId>& inputs() const { return inputs_; }

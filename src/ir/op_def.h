@@ -164,11 +164,11 @@ struct OpDef {
   /// byte offset in it. Such a node costs nothing and has no kernel.
   std::function<std::optional<int64_t>(const Node&, std::span<const Type> in)> view;
 
-  /// An element-wise op as an expression of C++ for backends that generate code: {0}, {1}, ... are
-  /// the operands, {one} is 1 in their type, {approximate} the attribute of that name. Empty: they
-  /// have none.
+  /// The C++ expression of an element-wise op, for backends that generate code. {0}, {1}, ... stand
+  /// for the operands, {one} for 1 in their type, {approximate} for the attribute of that name.
+  /// Empty: generated code cannot compute the op.
   std::string code;
-  /// The operator of ONNX that means the same; empty where none does, or only with attributes.
+  /// The ONNX operator that computes the same without attributes; empty: there is none.
   std::string_view onnx;
 
   // -- traits: what passes, plans and reports ask about an op instead of its name

@@ -11,8 +11,8 @@ namespace brrr::models {
 /// gelu is the erf form, gelu_new the tanh form.
 enum class Activation { gelu, gelu_new, relu, silu };
 
-/// Each activation's spellings in the order of the enumeration, the one that config.json gets
-/// first.
+/// The spellings of each activation, in the order of the enumeration. config.json is written with
+/// the first spelling.
 const std::vector<std::vector<std::string>>& activation_choices();
 /// x of any shape, element by element.
 Value activated(Value x, Activation activation);

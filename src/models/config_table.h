@@ -1,7 +1,8 @@
 #pragma once
-// The fields of a configuration, each declared once: its key in config.json, its limits, and the
-// option of `brrr train` that sets it. Reading, writing, checks, --help and refusals come from the
-// rows. A configuration is a plain struct whose defaults are those of the class in transformers.
+// ConfigTable declares each field of a configuration once: its key in config.json, its limits, and
+// the option of `brrr train` that sets it. Reading, writing, checks, --help and refusals come from
+// the rows. A configuration is a plain struct whose defaults are those of the class in
+// transformers.
 
 #include <functional>
 #include <string>
@@ -28,12 +29,13 @@ class ConfigTable {
     std::function<const char*(const C&)> key_of = {};
     std::vector<const char*> also = {};
     std::function<bool(const C&)> applies = {}, is_written = {};
+    bool is_custom = false;  // read when all other keys are read and within their limits
     bool is_required = false;
     double C::*dropout = nullptr;
     std::function<void(C&, const ConfigReader&, const char* key)> read = {};
     std::function<io::Json(const C&)> json = {};
     std::function<void(const C&, const ConfigLimits&, const char* key)> check = {};
-    // Of the option, but for its names and its help.
+    // The option that sets the field; Field::option() gives it names and a help text.
     OptionInfo info = {};
     std::function<void(C&, const std::string&, int64_t least)> set = {};
     std::function<std::string(const C&)> text = {};
@@ -244,7 +246,8 @@ class ConfigTable {
     return {*this, rows_.size() - 1};
   }
 
-  /// A key that the caller reads, unless `read` is empty, and writes.
+  /// A key that the caller reads, unless `read` is empty, and writes. It is read behind all others,
+  /// when these are within their limits.
   Field custom(const char* key, std::function<void(C&, const ConfigReader&)> read,
                std::function<io::Json(const C&)> json) {
     Row& row = add(key, OptionKind::kText, "");
@@ -253,6 +256,7 @@ class ConfigTable {
         read(c, keys);
       };
     row.json = std::move(json);
+    row.is_custom = true;
     return {*this, rows_.size() - 1};
   }
 
@@ -261,15 +265,13 @@ class ConfigTable {
 
   /// Reads every key over the defaults that `c` has. Throws UserError.
   void read(C& c, const ConfigReader& keys) const {
-    for (const Row& row : rows_) {
-      if (row.applies && !row.applies(c)) continue;
-      const char* key = key_of(row, c);
-      for (const char* other : row.also)
-        if (!keys.has(key) && keys.has(other)) key = other;
-      if (row.is_required && keys.find(key) == nullptr)
-        user_error("{}: '{}' is missing; {}", keys.what(), key, needs(c));
-      if (row.read) row.read(c, keys, key);
+    read_rows(c, keys, false);
+    try {
+      check(c);
+    } catch (const UserError& e) {
+      user_error("{}: {}", keys.what(), e.what());
     }
+    read_rows(c, keys, true);
   }
   /// Adds every key to `out`.
   void write(const C& c, io::Json& out) const {
@@ -278,9 +280,9 @@ class ConfigTable {
         out[key_of(row, c)] = row.json(c);
   }
   /// Throws UserError for a field outside of its limits.
-  void check(const C& c, const ConfigLimits& limits) const {
+  void check(const C& c) const {
     for (const Row& row : rows_)
-      if (row.check && (!row.applies || row.applies(c))) row.check(c, limits, key_of(row, c));
+      if (row.check && (!row.applies || row.applies(c))) row.check(c, c.limits(), key_of(row, c));
   }
   /// The keys that are read, whether Brrr writes them or not.
   std::vector<std::string> understood(const C& c) const {
@@ -304,6 +306,17 @@ class ConfigTable {
   }
 
  private:
+  void read_rows(C& c, const ConfigReader& keys, bool custom) const {
+    for (const Row& row : rows_) {
+      if (row.is_custom != custom || (row.applies && !row.applies(c))) continue;
+      const char* key = key_of(row, c);
+      for (const char* other : row.also)
+        if (!keys.has(key) && keys.has(other)) key = other;
+      if (row.is_required && keys.find(key) == nullptr)
+        user_error("{}: '{}' is missing; {}", keys.what(), key, needs(c));
+      if (row.read) row.read(c, keys, key);
+    }
+  }
   std::string needs(const C& c) const {
     std::vector<std::string> keys;
     for (const Row& row : rows_)

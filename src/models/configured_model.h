@@ -1,8 +1,8 @@
 #pragma once
-// What a model that is a configuration has in common with every other: settings, config.json and
-// the variants of itself. `C` has a static table() of its fields (config_table.h), a static
-// architecture(), validate(),
-// vocab_size, tie_word_embeddings, unknown_keys, and says its sizes and names.
+// ConfiguredModel implements what models that are described by a configuration share: settings,
+// config.json, and variants with another dropout, vocabulary or head. `C` has a static table() of
+// its fields (config_table.h), a static architecture(), validate(), vocab_size,
+// tie_word_embeddings, unknown_keys, and says its sizes and names.
 
 #include <algorithm>
 #include <memory>
@@ -109,18 +109,12 @@ inline void check_heads_divide(int64_t width, int64_t heads) {
     usage_error("n-embd must be divisible by n-head; got n-embd {} and n-head {}", width, heads);
 }
 
-/// The architecture whose models are configurations `C`; its options, its way to describe a model
-/// and to read one. `complete(config, description)` derives what no option said and throws
-/// UserError (exit 2) for sizes that do not go together.
+/// Completes the record of an architecture whose models are configurations `C`: its options, how
+/// options describe a model and how config.json is read. `complete(config, description)` derives
+/// the fields that no option gave and throws UserError (exit 2) for sizes that do not go together.
 template <typename C>
-Architecture architecture_of(std::vector<std::string> model_types,
-                             std::vector<std::string> class_names, std::vector<Preset> presets,
-                             void (*complete)(C&, const Description&),
+Architecture architecture_of(Architecture a, void (*complete)(C&, const Description&),
                              C (*parse)(std::string_view text, const std::string& what)) {
-  Architecture a;
-  a.model_types = std::move(model_types);
-  a.class_names = std::move(class_names);
-  a.presets = std::move(presets);
   a.options = options_of(C::table().options());
   a.describe = [complete](const Description& d) {
     C c = settings_from(C::table().options(), d.settings);

@@ -44,7 +44,9 @@ TextEnds text_ends_within(int64_t vocabulary, int64_t begin, const std::vector<i
   return e;
 }
 
-std::vector<ParameterInfo> Model::parameters() const {
+std::vector<ParameterInfo> Model::parameters() const { return declared(); }
+
+const std::vector<ParameterInfo>& Model::declared() const {
   std::call_once(declared_, [&] {
     Graph graph;
     Parameters p(graph, Purpose::inference);
@@ -56,13 +58,13 @@ std::vector<ParameterInfo> Model::parameters() const {
 
 int64_t Model::parameter_count() const {
   int64_t n = 0;
-  for (const ParameterInfo& p : parameters()) n += p.shape.elements();
+  for (const ParameterInfo& p : declared()) n += p.shape.elements();
   return n;
 }
 
 int64_t Model::multiplied_count() const {
   int64_t n = 0;
-  for (const ParameterInfo& p : parameters())
+  for (const ParameterInfo& p : declared())
     if (!p.is_table) n += p.shape.elements();
   return n;
 }

@@ -146,6 +146,9 @@ class Model {
   virtual void declare(Parameters& p) const = 0;
 
  private:
+  /// parameters(), made once.
+  const std::vector<ParameterInfo>& declared() const;
+
   mutable std::once_flag declared_;
   mutable std::vector<ParameterInfo> parameters_;
 };
@@ -172,19 +175,19 @@ struct ModelOption : OptionInfo {
 };
 
 struct Architecture {
-  std::string name;                      // of --architecture: "gpt2"
-  std::string title;                     // for people: "GPT-2"
-  std::vector<std::string> model_types;  // of config.json
-  std::vector<std::string> class_names;  // beginnings of config.json's "architectures"
-  std::vector<ModelOption> options;
-  std::vector<Preset> presets;   // the first one stands for the architecture
-  Head head = Head::next_token;  // of models that options describe
+  std::string name = {};                      // of --architecture: "gpt2"
+  std::string title = {};                     // for people: "GPT-2"
+  std::vector<std::string> model_types = {};  // of config.json
+  std::vector<std::string> class_names = {};  // beginnings of config.json's "architectures"
+  std::vector<ModelOption> options = {};
+  std::vector<Preset> presets = {};  // the first one stands for the architecture
+  Head head = Head::next_token;      // of models that options describe
   /// Throws UserError (exit 2) for sizes that do not go together.
-  std::function<ModelPtr(const Description&)> describe;
+  std::function<ModelPtr(const Description&)> describe = {};
   /// From the text of a config.json; `what` names it in errors. Keys that the architecture does not
   /// need are ignored. Throws UserError for a missing or mistyped key, a value outside the sane
   /// range, and for variants that compute something else.
-  std::function<ModelPtr(std::string_view text, const std::string& what)> parse;
+  std::function<ModelPtr(std::string_view text, const std::string& what)> parse = {};
 
   const ModelOption* find_option(std::string_view canonical_name) const;
   /// The option's default.

@@ -31,7 +31,7 @@ struct ParameterInfo {
   /// Rows are looked up and never multiplied (positions, an input embedding apart from the head):
   /// such a parameter costs no FLOPs, and a token reads one row of it.
   bool is_table = false;
-  /// Weight decay applies: to matrices and embeddings, not to biases and norms.
+  /// Whether weight decay applies: it does to matrices and embeddings, not to biases and norms.
   bool decays = false;
   Part part = Part::trunk;
   /// The place in the model, for --freeze: "embed", "h.3", "norm", "head".
@@ -49,22 +49,23 @@ class Parameters {
  public:
   Parameters(Graph& graph, Purpose purpose) : graph_(graph), purpose_(purpose) {}
 
-  /// Of the weights that layers declare without a deviation of their own.
+  /// Sets the standard deviation of weights that are declared without one of their own.
   void set_deviation(double deviation) { deviation_ = deviation; }
   double deviation() const { return deviation_; }
-  /// Where the following declarations belong.
+  /// Sets ParameterInfo::place of the declarations that follow.
   void set_place(std::string place) { place_ = std::move(place); }
   void set_part(Part part) { part_ = part; }
 
   Graph& graph() { return graph_; }
   const std::vector<ParameterInfo>& list() const { return list_; }
 
-  /// A matrix or another weight that is multiplied: normal, decayed.
+  /// Declares a matrix, or another weight that is multiplied: initially normal, decayed.
   Value weight(const std::string& name, Shape shape);
   Value weight(const std::string& name, Shape shape, double deviation);
-  /// Rows that tokens look up: normal, decayed. `is_multiplied`: a head reads the table, too.
+  /// Declares a table whose rows tokens look up: initially normal, decayed. `is_multiplied`: a head
+  /// multiplies by it, too.
   Value table(const std::string& name, Shape shape, bool is_multiplied = false);
-  /// Zeros, or the scale of a norm: ones. Not decayed.
+  /// Declares a bias, or with ones the scale of a norm. Neither is decayed.
   Value bias(const std::string& name, int64_t width) {
     return vector(name, width, Fill::Kind::zeros);
   }

@@ -11,11 +11,11 @@ namespace brrr::models {
 /// out keeps the value that `rope` has; without the object nothing changes. `context` is the
 /// longest sequence of the model. Throws UserError for a variant that is not supported.
 void read_rope(RopeConfig& rope, const ConfigReader& keys, int64_t context);
-/// The same for one such object. Architectures whose layers rotate in several ways have one for
-/// each kind of layer inside of "rope_parameters".
+/// Reads one object of rotary settings. Architectures with several kinds of layers have such an
+/// object for each kind inside "rope_parameters".
 void read_rope_object(RopeConfig& rope, const ConfigReader& object, int64_t context);
 
-/// The row of the base of the frequencies, and its option.
+/// Adds the field of the base of the rotary frequencies and its option, rope-theta.
 template <typename C>
 typename ConfigTable<C>::Field add_theta(ConfigTable<C>& table, const char* key,
                                          RopeConfig C::*rope) {

@@ -19,7 +19,8 @@ RotaryAttention::RotaryAttention(Parameters& p, const std::string& name,
   output_.emplace(p, name + ".o_proj", s.heads * s.head_width, s.width, s.output_bias);
 }
 
-/// x: [B, T, heads * D]. Normalises each head where the model does that, and rotates it.
+/// Applies the norm of q or of k to each head, where there is one, then the rotary embedding.
+/// x: [B, T, heads * D].
 Value RotaryAttention::rotated(Value x, const std::optional<RmsNorm>& norm,
                                const RotaryPositions& at) const {
   const Shape rows = x.shape();
@@ -68,6 +69,25 @@ void check_groups(const ConfigLimits& limits, int64_t heads, int64_t kv_heads, i
   limits.multiple("num_attention_heads", heads, "num_key_value_heads", kv_heads);
   if (head_width % 2 != 0) limits.fail("head_dim", "even, for rotary embeddings", head_width);
   limits.size("num_attention_heads * head_dim", heads * head_width, 1 << 20);
+}
+
+std::vector<bool> read_layer_types(const ConfigReader& keys) {
+  using namespace layer_kinds;
+  std::vector<bool> slides;
+  for (const std::string& kind : keys.strings("layer_types")) {
+    if (kind != kSliding && kind != kFull)
+      user_error("{}: layer_types may hold {} and {}; found {}", keys.what(), kFull, kSliding,
+                 io::in_quotes(kind));
+    slides.push_back(kind == kSliding);
+  }
+  return slides;
+}
+
+io::Json written_layer_types(int64_t layers, const std::function<bool(int64_t layer)>& slides) {
+  io::Json kinds = io::Json::array();
+  for (int64_t layer = 0; layer < layers; ++layer)
+    kinds.push_back(slides(layer) ? layer_kinds::kSliding : layer_kinds::kFull);
+  return kinds;
 }
 
 FileNames rotary_file_names(bool is_tied) {

@@ -2,8 +2,10 @@
 // Attention of causal language models with rotary positions and groups of queries that share keys
 // and values: Llama and the architectures that follow it.
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/causal_lm.h"
 #include "models/config_table.h"
@@ -72,8 +74,19 @@ void add_groups(ConfigTable<C>& t) {
 /// Throws UserError where groups of heads do not go together, or are too many.
 void check_groups(const ConfigLimits& limits, int64_t heads, int64_t kv_heads, int64_t head_width);
 
-/// What tells the tensors of a file apart for Llama and the architectures that name their
-/// parameters as it does.
+/// The values of "layer_types" in a config.json.
+namespace layer_kinds {
+inline constexpr const char* kSliding = "sliding_attention";
+inline constexpr const char* kFull = "full_attention";
+}  // namespace layer_kinds
+
+/// Reads "layer_types": whether each layer's queries see a window only; empty where the key is
+/// absent. Throws UserError.
+std::vector<bool> read_layer_types(const ConfigReader& keys);
+/// The value of "layer_types" for `layers` layers.
+io::Json written_layer_types(int64_t layers, const std::function<bool(int64_t layer)>& slides);
+
+/// The tensor names of Llama, and of architectures that name their parameters as it does.
 FileNames rotary_file_names(bool is_tied);
 
 }  // namespace brrr::models

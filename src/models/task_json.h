@@ -22,8 +22,8 @@ Task read_text_task(const ConfigReader& keys);
 /// The name of the class in "architectures"; "" when there is none.
 std::string class_name(const ConfigReader& keys);
 
-/// The task that an encoder's class name says: masked tokens, classes of texts or of tokens; of any
-/// other class the trunk alone is read. Throws UserError.
+/// The task of an encoder by the class name in "architectures": masked tokens, classes of texts or
+/// classes of tokens. For any other class only the trunk is loaded. Throws UserError.
 Task read_encoder_task(const ConfigReader& keys);
 /// The ending of the name of the class for a head: "ForMaskedLM".
 const char* class_ending(Head head);

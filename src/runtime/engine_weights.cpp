@@ -40,8 +40,8 @@ void read_parameter(const WeightSource& source, const std::string& name, const T
 // -- lent weights
 // --------------------------------------------------------------------------------
 
-// Where an input lies in a mapped tensor of the source, so that the program can read it there;
-// null: it does not, or the program cannot.
+// The address of an input inside a mapped tensor of the source, if the program can read it there;
+// else null.
 const std::byte* Engine::lent(const Graph& graph, NodeId input, UnalignedReaders& readers) const {
   if (!source_ || backend_.open_device || graph.role(input) != Role::parameter) return nullptr;
   const TensorView* const tensor = source_->find(graph.input_name(input));
@@ -91,9 +91,9 @@ const DerivedWeight* Engine::stands_for_parameters(const StateInfo& state) const
   return &weights_.weight(state.name);
 }
 
-// Parameters that are lent to the program are read where they lie. The others are converted into
-// `room`, where the program's temporaries and constants lie, too, and which grows as they need it:
-// pages that the system has cleared once serve every weight.
+// Lent parameters are read in the mapped file. The others are converted into `room`, which also
+// holds the program's temporaries and constants. It is reused from weight to weight, growing where
+// one needs more, so that the system does not clear fresh pages for each.
 void Engine::make_weights(std::span<const StateInfo> states, const WeightSource& source,
                           Arena& room) {
   std::vector<DerivedWeight> weights;

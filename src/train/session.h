@@ -81,9 +81,9 @@ class Session {
   const PipelineReport& report() const { return report_; }
   double compile_seconds() const { return compile_seconds_; }
 
-  /// One optimizer step, the `step`-th from 0, on `accumulation` micro-batches: [B, T], or rows of
-  /// a length that add_shorter() was told. Gradients are divided by the sum of their counts. A
-  /// tensor that the loss graph has no input for is left out.
+  /// Runs optimizer step number `step`, counted from 0, on `accumulation` micro-batches [B, T]; T
+  /// is the context or a length given to add_shorter(). Gradients are divided by the sum of the
+  /// batches' counts. Tensors that are no input of the loss graph are ignored.
   StepResult step(int64_t step, std::span<const io::Batch> micro_batches, double learning_rate,
                   Timeline* timeline = nullptr);
   /// Repeats the last step whose loss or gradient was not finite, and says which op of which layer

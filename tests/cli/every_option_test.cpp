@@ -67,13 +67,13 @@ const std::map<std::string, std::string>& chosen_values() {
                                                       {"seed", "7"},
                                                       {"max-grad-norm", "0"},
                                                       {"learning-rate", "0.5"},
-                                                      {"min-lr", "0.0001"},
+                                                      {"min-lr", "0.0002"},
                                                       {"weight-decay", "0"},
                                                       {"dropout", "0.5"},
                                                       {"val-fraction", "0.4"},
                                                       {"adam-beta2", "0.5"},
                                                       {"sample-steps", "1"},
-                                                      {"logging-steps", "1"},
+                                                      {"logging-steps", "2"},
                                                       {"separator", "question"},
                                                       {"kernel-rates", "memory=2"}};
   return all;
@@ -92,6 +92,7 @@ std::string reason_of(const std::string& verb, const std::string& option) {
   if (verb == "generate" && is({"precision"})) return "so small a model writes the same text";
   if (verb == "data prepare" && is({"end-of-text"})) return "characters have no such token";
   if (verb == "data prepare" && is({"overwrite"})) return "there is nothing to discard";
+  if (verb != "train" && is({"text-column"})) return "plain text has no columns";
   if (verb == "data encode" && is({"add-special-tokens"})) return "characters have none";
   if (is({"momentum", "muon-learning-rate"})) return "it belongs to another optimizer";
   if (is({"samples", "sample-tokens", "sample-prompt", "sample-temperature"}) && verb != "train")

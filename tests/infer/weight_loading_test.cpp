@@ -81,7 +81,7 @@ TEST(WeightLoading, MatricesOf16BitsAreReadInTheFile) {
   EXPECT_EQ(logits(engine, program), logits(copies, copied));
 }
 
-// Whatever the file stores: the panels are made of the same numbers.
+// Packed panels hold the converted numbers, whichever dtype the file stores.
 TEST(WeightLoading, AnyStoredDtypeGivesTheNumbersOfItsConversion) {
   const models::ModelPtr model = test::tiny_gpt2().model();
   for (const DType precision : {DType::f32, DType::bf16, DType::f16})

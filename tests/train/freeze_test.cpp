@@ -103,8 +103,8 @@ TEST(Freeze, FrozenParametersKeepTheirBits) {
     }
 }
 
-// What is still trained moves as it does without frozen parameters, in one step without clipping;
-// the arena is smaller.
+// One step without clipping changes the trained parameters as a step without frozen ones does, and
+// needs less memory.
 TEST(Freeze, OthersAreTrainedAsBefore) {
   SessionOptions options;
   options.optimizer.kind = optim::OptimizerKind::sgd;

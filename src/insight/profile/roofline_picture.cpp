@@ -140,8 +140,9 @@ class Picture {
     }
   }
 
-  /// Writes a label at the point of its line, `position(part)` with part in [0, 1), that is nearest
-  /// to `preferred` and where it covers no earlier label of this kind.
+  /// Writes the label of a line. `position(part)` is the point of the line at the fraction `part`
+  /// of its length; the label stands at the fraction nearest to `preferred` where it overlaps no
+  /// label placed before.
   template <typename Position>
   void place_label(const std::string& label, double preferred, const Position& position) {
     constexpr double kCharacter = 8, kLine = 16, kStep = 0.02;

@@ -84,9 +84,13 @@ const ConfigTable<BertConfig>& BertConfig::table() {
   return table;
 }
 
+ConfigLimits BertConfig::limits() const {
+  return ConfigLimits(bert_types()[static_cast<size_t>(type)][0]);
+}
+
 void BertConfig::validate() const {
-  const ConfigLimits limits(bert_types()[static_cast<size_t>(type)][0]);
-  table().check(*this, limits);
+  table().check(*this);
+  const ConfigLimits limits = this->limits();
   limits.multiple("hidden_size", hidden_size, "num_attention_heads", num_attention_heads);
   if (pad_token_id >= vocab_size)
     limits.fail("pad_token_id", fmt::format("a token below vocab_size {}", vocab_size),

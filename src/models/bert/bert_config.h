@@ -62,6 +62,7 @@ struct BertConfig {
   TextEnds text_ends() const { return text_ends_within(vocab_size, bos_token_id, {eos_token_id}); }
   /// Throws UserError naming the field, what is allowed and what it holds.
   void validate() const;
+  ConfigLimits limits() const;
   static const ConfigTable<BertConfig>& table();
   static const Architecture& architecture();
   ModelPtr model() const;
@@ -79,8 +80,8 @@ struct BertNames {
   std::string query, key, value, attention_output, attention_norm, up, down, output_norm;
   // The head for masked tokens: without the prefix.
   std::string transform, transform_norm, decoder, tied_bias;
-  // The heads for a text: a dense layer before the product, "" for none of its own, and the
-  // product.
+  // The head for whole texts: a dense layer, "" where the pooler serves as one, and the output
+  // layer.
   std::string text_dense, text_output;
 
   /// A decoder that is not tied has a bias of its own, beside one that nobody reads.

@@ -1,5 +1,5 @@
-// The BERT family behind the seam: bert, roberta, xlm-roberta, distilbert and mpnet as one
-// architecture, its names in files and its presets.
+// The architecture "bert" (bert, roberta, xlm-roberta, distilbert, mpnet): its models, the tensor
+// names of its files, and its presets.
 
 #include "models/bert/bert_config.h"
 #include "models/configured_model.h"
@@ -165,16 +165,14 @@ FileNames BertConfig::file_names() const {
 ModelPtr BertConfig::model() const { return std::make_shared<BertModel>(*this); }
 
 const Architecture& BertConfig::architecture() {
-  static const Architecture architecture = [] {
-    Architecture a =
-        architecture_of<BertConfig>({"bert", "roberta", "xlm-roberta", "distilbert", "mpnet"},
-                                    {"Bert", "Roberta", "XLMRoberta", "DistilBert", "MPNet"},
-                                    bert_presets(), complete_bert, parse_bert_config);
-    a.name = "bert";
-    a.title = "BERT";
-    a.head = Head::masked_token;
-    return a;
-  }();
+  static const Architecture architecture = architecture_of<BertConfig>(
+      {.name = "bert",
+       .title = "BERT",
+       .model_types = {"bert", "roberta", "xlm-roberta", "distilbert", "mpnet"},
+       .class_names = {"Bert", "Roberta", "XLMRoberta", "DistilBert", "MPNet"},
+       .presets = bert_presets(),
+       .head = Head::masked_token},
+      complete_bert, parse_bert_config);
   return architecture;
 }
 

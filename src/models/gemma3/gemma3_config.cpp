@@ -8,45 +8,29 @@
 namespace brrr::models {
 namespace {
 
-using io::Json;
-
-constexpr const char* kSliding = "sliding_attention";
-constexpr const char* kFull = "full_attention";
-
 /// Version 5 of transformers has an object for each kind of layer; version 4 has rope_theta,
 /// rope_local_base_freq and the scaling of layers that see all.
 void read_gemma_rope(Gemma3Config& c, const ConfigReader& keys) {
-  const bool is_nested =
-      keys.has("rope_parameters") && (keys.find("rope_parameters")->contains(kFull) ||
-                                      keys.find("rope_parameters")->contains(kSliding));
+  const bool is_nested = keys.has("rope_parameters") &&
+                         (keys.find("rope_parameters")->contains(layer_kinds::kFull) ||
+                          keys.find("rope_parameters")->contains(layer_kinds::kSliding));
   if (!is_nested) return read_rope(c.rope, keys, c.max_position_embeddings);
   const ConfigReader both(keys, "rope_parameters");
-  for (const auto& [kind, rope] : {std::pair{kFull, &c.rope}, {kSliding, &c.local_rope}})
+  for (const auto& [kind, rope] :
+       {std::pair{layer_kinds::kFull, &c.rope}, {layer_kinds::kSliding, &c.local_rope}})
     if (both.has(kind))
       read_rope_object(*rope, ConfigReader(both, kind), c.max_position_embeddings);
 }
 
-/// The layers that slide, or the distance between those that do not.
+/// Reads which layers have a window: a list of all layers, or every how many layers one has none.
 void read_layers(Gemma3Config& c, const ConfigReader& keys) {
-  for (const std::string& type : keys.strings("layer_types")) {
-    if (type != kSliding && type != kFull)
-      user_error("{}: layer_types may hold {} and {}; found {}", keys.what(), kFull, kSliding,
-                 io::in_quotes(type));
-    c.slides.push_back(type == kSliding);
-  }
+  c.slides = read_layer_types(keys);
   if (!c.slides.empty()) return;
   const int64_t pattern =
       keys.integer("sliding_window_pattern", keys.integer("_sliding_window_pattern", 6));
   if (pattern < 1)
     user_error("{}: sliding_window_pattern must be at least 1; found {}", keys.what(), pattern);
-  if (c.num_hidden_layers > 4096) return;  // validate() refuses it
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.slides.push_back((i + 1) % pattern != 0);
-}
-Json written_layers(const Gemma3Config& c) {
-  Json types = Json::array();
-  for (int64_t i = 0; i < c.num_hidden_layers; ++i)
-    types.push_back(c.slides_in(i) ? kSliding : kFull);
-  return types;
 }
 
 }  // namespace
@@ -83,7 +67,10 @@ const ConfigTable<Gemma3Config>& Gemma3Config::table() {
     t.size("sliding_window", &C::sliding_window, 1 << 24)
         .option("sliding-window",
                 "keys that a query of five layers of six attends to, including itself");
-    t.custom("layer_types", read_layers, written_layers);
+    t.custom("layer_types", read_layers, [](const C& c) {
+      return written_layer_types(c.num_hidden_layers,
+                                 [&](int64_t layer) { return c.slides_in(layer); });
+    });
     t.tied("tie_word_embeddings", &C::tie_word_embeddings);
     t.flag("attention_bias", &C::attention_bias);
     t.deviation("initializer_range", &C::initializer_range);
@@ -102,8 +89,8 @@ const ConfigTable<Gemma3Config>& Gemma3Config::table() {
 }
 
 void Gemma3Config::validate() const {
-  const ConfigLimits limits("gemma3");
-  table().check(*this, limits);
+  table().check(*this);
+  const ConfigLimits limits = this->limits();
   check_groups(limits, num_attention_heads, num_key_value_heads, head_dim);
   if (!slides.empty() && std::ssize(slides) != num_hidden_layers)
     limits.fail("layer_types",
@@ -165,14 +152,13 @@ FileNames Gemma3Config::file_names() const { return rotary_file_names(tie_word_e
 ModelPtr Gemma3Config::model() const { return causal_model(*this); }
 
 const Architecture& Gemma3Config::architecture() {
-  static const Architecture architecture = [] {
-    Architecture a =
-        architecture_of<Gemma3Config>({"gemma3_text"}, {"Gemma3ForCausalLM"}, gemma3_presets(),
-                                      complete_gemma3, parse_gemma3_config);
-    a.name = "gemma3";
-    a.title = "Gemma 3";
-    return a;
-  }();
+  static const Architecture architecture =
+      architecture_of<Gemma3Config>({.name = "gemma3",
+                                     .title = "Gemma 3",
+                                     .model_types = {"gemma3_text"},
+                                     .class_names = {"Gemma3ForCausalLM"},
+                                     .presets = gemma3_presets()},
+                                    complete_gemma3, parse_gemma3_config);
   return architecture;
 }
 

@@ -45,6 +45,7 @@ struct Gemma3Config {
   /// Throws UserError naming the field, what is allowed and what it holds. Within the limits the
   /// number of elements cannot overflow.
   void validate() const;
+  ConfigLimits limits() const { return ConfigLimits("gemma3"); }
   static const ConfigTable<Gemma3Config>& table();
   ModelSizes sizes() const;
   FileNames file_names() const;

@@ -50,9 +50,8 @@ const ConfigTable<Gpt2Config>& Gpt2Config::table() {
 }
 
 void Gpt2Config::validate() const {
-  const ConfigLimits limits("gpt2");
-  table().check(*this, limits);
-  limits.size("n_inner", mlp_width(), int64_t{1} << 20);
+  table().check(*this);
+  limits().size("n_inner", mlp_width(), int64_t{1} << 20);
   if (n_embd % n_head != 0)
     user_error("[gpt2 config] n_embd must be divisible by n_head; got n_embd {} and n_head {}",
                n_embd, n_head);
@@ -60,7 +59,7 @@ void Gpt2Config::validate() const {
 
 Gpt2Config parse_gpt2_config(std::string_view text, const std::string& what) {
   const auto finish = [](Gpt2Config& c) {
-    if (c.n_inner % 4 == 0 && c.n_inner / 4 == c.n_embd) c.n_inner = 0;  // not checked yet
+    if (c.n_inner == 4 * c.n_embd) c.n_inner = 0;
   };
   return config_from(ConfigReader(text, what), Gpt2Config{}, finish, {"n_ctx"});
 }
@@ -150,13 +149,13 @@ FileNames Gpt2Config::file_names() const {
 ModelPtr Gpt2Config::model() const { return causal_model(*this); }
 
 const Architecture& Gpt2Config::architecture() {
-  static const Architecture architecture = [] {
-    Architecture a = architecture_of<Gpt2Config>({"gpt2"}, {"GPT2"}, gpt2_presets(), complete_gpt2,
-                                                 parse_gpt2_config);
-    a.name = "gpt2";
-    a.title = "GPT-2";
-    return a;
-  }();
+  static const Architecture architecture =
+      architecture_of<Gpt2Config>({.name = "gpt2",
+                                   .title = "GPT-2",
+                                   .model_types = {"gpt2"},
+                                   .class_names = {"GPT2"},
+                                   .presets = gpt2_presets()},
+                                  complete_gpt2, parse_gpt2_config);
   return architecture;
 }
 

@@ -44,6 +44,7 @@ struct Gpt2Config {
   /// Throws UserError naming the field, what is allowed and what it holds. Within the limits the
   /// number of elements cannot overflow.
   void validate() const;
+  ConfigLimits limits() const { return ConfigLimits("gpt2"); }
   static const ConfigTable<Gpt2Config>& table();
   ModelSizes sizes() const;
   FileNames file_names() const;

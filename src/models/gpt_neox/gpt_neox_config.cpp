@@ -62,8 +62,8 @@ const ConfigTable<GptNeoxConfig>& GptNeoxConfig::table() {
 }
 
 void GptNeoxConfig::validate() const {
-  const ConfigLimits limits("gpt_neox");
-  table().check(*this, limits);
+  table().check(*this);
+  const ConfigLimits limits = this->limits();
   limits.multiple("hidden_size", hidden_size, "num_attention_heads", num_attention_heads);
   check_rope(rope, "gpt_neox");
   if (const int64_t columns = rotated_width(); columns < 2 || columns % 2 != 0)
@@ -152,13 +152,13 @@ FileNames GptNeoxConfig::file_names() const {
 ModelPtr GptNeoxConfig::model() const { return causal_model(*this); }
 
 const Architecture& GptNeoxConfig::architecture() {
-  static const Architecture architecture = [] {
-    Architecture a = architecture_of<GptNeoxConfig>(
-        {"gpt_neox"}, {"GPTNeoXFor"}, gpt_neox_presets(), complete_gpt_neox, parse_gpt_neox_config);
-    a.name = "gpt_neox";
-    a.title = "GPT-NeoX";
-    return a;
-  }();
+  static const Architecture architecture =
+      architecture_of<GptNeoxConfig>({.name = "gpt_neox",
+                                      .title = "GPT-NeoX",
+                                      .model_types = {"gpt_neox"},
+                                      .class_names = {"GPTNeoXFor"},
+                                      .presets = gpt_neox_presets()},
+                                     complete_gpt_neox, parse_gpt_neox_config);
   return architecture;
 }
 

@@ -45,6 +45,7 @@ struct GptNeoxConfig {
   /// Throws UserError naming the field, what is allowed and what it holds. Within the limits the
   /// number of elements cannot overflow.
   void validate() const;
+  ConfigLimits limits() const { return ConfigLimits("gpt_neox"); }
   static const ConfigTable<GptNeoxConfig>& table();
   ModelSizes sizes() const;
   FileNames file_names() const;

@@ -25,18 +25,6 @@ bool is_qwen(const LlamaConfig& c) {
   return c.type == LlamaType::qwen2 || c.type == LlamaType::qwen3;
 }
 
-/// The layers whose queries see a window only; empty: all of them.
-std::vector<bool> read_layer_types(const ConfigReader& keys) {
-  std::vector<bool> slides;
-  for (const std::string& type : keys.strings("layer_types")) {
-    if (type != "sliding_attention" && type != "full_attention")
-      user_error("{}: layer_types may hold full_attention and sliding_attention; found {}",
-                 keys.what(), io::in_quotes(type));
-    slides.push_back(type == "sliding_attention");
-  }
-  return slides;
-}
-
 /// The windows of Qwen's layers: where they are used, in the layers that a list names, or in those
 /// from max_window_layers on.
 void read_windows(LlamaConfig& c, const ConfigReader& keys) {
@@ -44,7 +32,6 @@ void read_windows(LlamaConfig& c, const ConfigReader& keys) {
   if (c.sliding_window == 0) return;
   c.slides = read_layer_types(keys);
   if (!c.slides.empty()) return;
-  if (c.num_hidden_layers > 4096) return;  // validate() refuses it
   const int64_t first = keys.integer("max_window_layers", 28);
   for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) c.slides.push_back(layer >= first);
 }
@@ -55,13 +42,6 @@ int64_t first_window(const LlamaConfig& c) {
   while (layer < c.num_hidden_layers && c.window_of(layer) == 0) ++layer;
   return layer;
 }
-Json layer_types(const LlamaConfig& c) {
-  Json types = Json::array();
-  for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
-    types.push_back(c.window_of(layer) > 0 ? "sliding_attention" : "full_attention");
-  return types;
-}
-
 }  // namespace
 
 const ConfigTable<LlamaConfig>& LlamaConfig::table() {
@@ -100,7 +80,10 @@ const ConfigTable<LlamaConfig>& LlamaConfig::table() {
     t.custom("use_sliding_window", read_windows, [](const C& c) {
        return Json(c.sliding_window > 0);
      }).when(is_qwen);
-    t.custom("layer_types", {}, layer_types).when(is_qwen);
+    t.custom("layer_types", {}, [](const C& c) {
+       return written_layer_types(c.num_hidden_layers,
+                                  [&](int64_t layer) { return c.window_of(layer) > 0; });
+     }).when(is_qwen);
     t.custom("max_window_layers", {}, [](const C& c) {
        return Json(first_window(c));
      }).when(is_qwen);
@@ -125,9 +108,11 @@ const ConfigTable<LlamaConfig>& LlamaConfig::table() {
   return table;
 }
 
+ConfigLimits LlamaConfig::limits() const { return ConfigLimits(llama_type_name(type)); }
+
 void LlamaConfig::validate() const {
-  const ConfigLimits limits(llama_type_name(type));
-  table().check(*this, limits);
+  table().check(*this);
+  const ConfigLimits limits = this->limits();
   check_groups(limits, num_attention_heads, num_key_value_heads, head_dim);
   if (!slides.empty() && static_cast<int64_t>(slides.size()) != num_hidden_layers)
     limits.fail("layer_types",
@@ -217,14 +202,13 @@ FileNames LlamaConfig::file_names() const { return rotary_file_names(tie_word_em
 ModelPtr LlamaConfig::model() const { return causal_model(*this); }
 
 const Architecture& LlamaConfig::architecture() {
-  static const Architecture architecture = [] {
-    Architecture a = architecture_of<LlamaConfig>(
-        {"llama", "mistral", "qwen2", "qwen3"}, {"Llama", "Mistral", "Qwen2For", "Qwen3For"},
-        llama_presets(), complete_llama, parse_llama_config);
-    a.name = "llama";
-    a.title = "Llama";
-    return a;
-  }();
+  static const Architecture architecture =
+      architecture_of<LlamaConfig>({.name = "llama",
+                                    .title = "Llama",
+                                    .model_types = {"llama", "mistral", "qwen2", "qwen3"},
+                                    .class_names = {"Llama", "Mistral", "Qwen2For", "Qwen3For"},
+                                    .presets = llama_presets()},
+                                   complete_llama, parse_llama_config);
   return architecture;
 }
 

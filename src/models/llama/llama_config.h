@@ -47,6 +47,7 @@ struct LlamaConfig {
   /// Throws UserError naming the field, what is allowed and what it holds. Within the limits the
   /// number of elements cannot overflow.
   void validate() const;
+  ConfigLimits limits() const;
   static const ConfigTable<LlamaConfig>& table();
   ModelSizes sizes() const;
   FileNames file_names() const;

@@ -11,8 +11,8 @@
 
 namespace brrr::cpu {
 
-// Short functions are instructions; every other element-wise op is a call of the row function that
-// computes it alone, too.
+// Short functions are instructions. Every other element-wise op is a call (kCall) of the row
+// function that its unfused kernel calls, so both give the same bits.
 
 /// Where the second operand of a binary instruction comes from.
 enum class TileSource : uint16_t { kScalar, k32, kBf16, kNone };  // kBf16: for floats only
@@ -58,7 +58,7 @@ enum class TileCode : uint16_t {
   kSelectScalar32,  // from a scalar, other in memory
   kSelect32Scalar,
   kSelect32s,
-  kCall,         // `call` on the accumulator and what `source` says; operand `other` is the former
+  kCall,         // `call`: operand `other` is the accumulator, the second operand is `source`
   kUnary = 64,   // + TileUnary
   kBinary = 128  // + TileBinary * kTileSources + TileSource
 };

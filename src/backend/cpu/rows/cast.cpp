@@ -128,8 +128,7 @@ void loop(const Row& row) {
 }
 
 RowFunction cast_row(DType from, DType to) {
-  for (const CastEntry& entry : cast_rows())
-    if (entry.from == from && entry.to == to) return entry.run;
+  if (const RowFunction run = vector_cast(from, to); run != nullptr) return run;
   return with_type(from, [&](auto f) {
     return with_type(to, [&](auto t) -> RowFunction { return &loop<decltype(f), decltype(t)>; });
   });

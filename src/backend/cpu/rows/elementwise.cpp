@@ -90,12 +90,6 @@ RowFunction find(std::span<const RowEntry> table, const Node& node, DType dtype)
   return nullptr;
 }
 
-RowFunction find_cast(DType from, DType to) {
-  for (const CastEntry& entry : cast_rows())
-    if (entry.from == from && entry.to == to) return entry.run;
-  return nullptr;
-}
-
 bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
 
 /// How a node is computed; run == nullptr: not at all.
@@ -118,8 +112,8 @@ RowPlan plan_of(const NodeView& node) {
   if (find(kLibmRows, node.node(), compute) != nullptr) plan.grain = kLibmGrain;
   plan.refuses_zero = dtype == DType::i64 && is(node.node(), Op::div, Op::fmod);
   if (is_half(dtype)) {
-    plan.load = find_cast(dtype, DType::f32);
-    if (node.out()[0].dtype == dtype) plan.store = find_cast(DType::f32, dtype);
+    plan.load = vector_cast(dtype, DType::f32);
+    if (node.out()[0].dtype == dtype) plan.store = vector_cast(DType::f32, dtype);
   }
   return plan;
 }

@@ -41,10 +41,11 @@ std::span<const RowEntry> binary_rows();
 /// Those of 64-bit integers. Divisors must not be zero.
 std::span<const RowEntry> integer_rows();
 std::span<const RowEntry> select_rows();
-std::span<const CastEntry> cast_rows();
+/// The vectorised conversion from or to f32; null: there is none.
+RowFunction vector_cast(DType from, DType to);
 
-/// What computes rows of the node where its operands (of where: a and b) have the dtype, alone and
-/// as part of a fused cluster; null: nothing.
+/// The function that computes rows of the node, alone and as part of a fused cluster; null: there
+/// is none. `dtype`: that of the operands, of where that of a and b.
 RowFunction row_function(const Node& node, DType dtype);
 
 }  // namespace brrr::cpu

@@ -114,6 +114,10 @@ namespace brrr::cpu {
 HWY_EXPORT(select_row_table);
 HWY_EXPORT(cast_row_table);
 std::span<const RowEntry> select_rows() { return HWY_DYNAMIC_DISPATCH(select_row_table)(); }
-std::span<const CastEntry> cast_rows() { return HWY_DYNAMIC_DISPATCH(cast_row_table)(); }
+RowFunction vector_cast(DType from, DType to) {
+  for (const CastEntry& entry : HWY_DYNAMIC_DISPATCH(cast_row_table)())
+    if (entry.from == from && entry.to == to) return entry.run;
+  return nullptr;
+}
 }  // namespace brrr::cpu
 #endif
