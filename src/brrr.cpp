@@ -3,23 +3,24 @@
 #include "brrr/brrr.h"
 
 #include "backend/cpu/target.h"
-#include "modules/module_session.h"
+#include "modules/open_module.h"
+#include "runtime/runnable_session.h"
 
 namespace brrr {
 
 struct Model::State {
-  State(const std::filesystem::path& path, const modules::ModuleOptions& how)
+  State(const std::filesystem::path& path, const RunnableOptions& how)
       : session(modules::open_module(path), cpu::cpu_backend(), how) {}
-  modules::ModuleSession session;
+  RunnableSession session;
 };
 
 namespace {
 
-std::vector<TensorInfo> infos(const std::vector<modules::Port>& ports) {
+std::vector<TensorInfo> infos(const std::vector<Port>& ports) {
   std::vector<TensorInfo> list;
-  for (const modules::Port& port : ports) {
+  for (const Port& port : ports) {
     TensorInfo info{port.name, port.dtype, {}, port.has_shape, port.is_optional};
-    for (const modules::PortDim& d : port.dims) info.sizes.push_back(d.size);
+    for (const PortDim& d : port.dims) info.sizes.push_back(d.size);
     list.push_back(std::move(info));
   }
   return list;
@@ -35,17 +36,19 @@ Model::~Model() = default;
 Model Model::open(const std::filesystem::path& path) { return open(path, Options()); }
 
 Model Model::open(const std::filesystem::path& path, const Options& options) {
-  modules::ModuleOptions how;
-  how.precision = options.precision;
+  RunnableOptions how;
+  how.passes = for_inference(options.precision);
   return Model(std::make_unique<State>(path, how));
 }
 
-std::vector<TensorInfo> Model::inputs() const { return infos(state_->session.module().inputs()); }
-std::vector<TensorInfo> Model::outputs() const { return infos(state_->session.module().outputs()); }
+std::vector<TensorInfo> Model::inputs() const { return infos(state_->session.runnable().inputs()); }
+std::vector<TensorInfo> Model::outputs() const {
+  return infos(state_->session.runnable().outputs());
+}
 
 std::map<std::string, Tensor> Model::run(const std::map<std::string, Tensor>& inputs,
                                          const std::vector<std::string>& outputs) {
-  modules::ModuleValues given;
+  PortValues given;
   for (const auto& [name, tensor] : inputs) given.emplace(name, tensor);
   std::map<std::string, Tensor> results;
   for (auto& [name, value] : state_->session.run(given, outputs)) {

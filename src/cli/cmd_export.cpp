@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "backend/cpu/target.h"
+#include "base/env.h"
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/exported_decoder.h"
 #include "cli/model_option.h"
-#include "cli/module_option.h"
+#include "cli/runnable_option.h"
 #include "folders/chat_template.h"
 #include "folders/sentence_folder.h"
 #include "infer/model_source.h"
@@ -16,6 +17,7 @@
 #include "modules/brrr_file.h"
 #include "modules/onnx/export/verify_export.h"
 #include "modules/onnx/onnx_module.h"
+#include "modules/open_module.h"
 
 namespace brrr::cli {
 namespace {
@@ -174,11 +176,10 @@ ExportOptions export_options(const Arguments& args) {
   return o;
 }
 
-std::map<std::string, HostTensor> known_inputs(const ExportOptions& o,
-                                               const modules::Module& module) {
+std::map<std::string, HostTensor> known_inputs(const ExportOptions& o, const Runnable& module) {
   std::map<std::string, HostTensor> known;
   for (auto& [name, value] : read_inputs(o.inputs)) {
-    if (std::ranges::find(module.inputs(), name, &modules::Port::name) == module.inputs().end())
+    if (std::ranges::find(module.inputs(), name, &Port::name) == module.inputs().end())
       usage_error("--input {}: the file has no such input", name);
     known.emplace(name, value.tensor());
   }
@@ -203,7 +204,7 @@ std::shared_ptr<const io::ModelFolder> folder_of(const ExportOptions& o) {
 onnx::TrialSource source_of(const ExportOptions& o) {
   if (!is_module_file(o.model)) return infer::model_source(folder_of(o), o.kv_cache);
   if (o.kv_cache) usage_error("--kv-cache works only with a model's folder; got {}", o.model);
-  const std::shared_ptr<const modules::Module> module = modules::open_module(o.model);
+  const std::shared_ptr<const Runnable> module = modules::open_module(o.model);
   return onnx::module_source(module, read_sizes(o.sizes), known_inputs(o, *module));
 }
 
@@ -231,7 +232,7 @@ std::string sizes_text(const onnx::TrialSource& trial, const std::vector<int64_t
 /// Runs the file at sizes that its making has not seen. Throws UserError where it differs.
 void verify_onnx(const ExportOptions& o, const onnx::TrialSource& trial, const fs::path& file) {
   constexpr double kNarrow = 2e-2, kWide = 1e-4;
-  const std::shared_ptr<const modules::Module> module = onnx::open_module(file);
+  const std::shared_ptr<const Runnable> module = onnx::open_module(file);
   if (trial.unseen.empty())
     return tell("note: not verified, because the model refused all other sizes that were tried\n");
   double worst = 0;

@@ -10,7 +10,7 @@
 #include "cli/conversation.h"
 #include "cli/exported_decoder.h"
 #include "cli/model_option.h"
-#include "cli/module_option.h"
+#include "cli/runnable_option.h"
 #include "cli/text_maker.h"
 #include "sampling/prompt.h"
 

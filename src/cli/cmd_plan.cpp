@@ -10,10 +10,10 @@
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
-#include "cli/module_option.h"
 #include "cli/run_options.h"
-#include "insight/plan/module_plan.h"
+#include "cli/runnable_option.h"
 #include "insight/plan/plan.h"
+#include "insight/plan/runnable_plan.h"
 #include "machine/device.h"
 
 namespace brrr::cli {
@@ -24,7 +24,7 @@ struct PlanOptions {
   std::string model;
   std::string svg, html, kernel_rates;
   std::string measure = "once";
-  bool largest_batch = false, kernels = false;
+  bool largest_batch = false, kernels = false, inference = false;
   std::vector<std::string> inputs, sizes;  // of an ONNX or .brrr file
 };
 
@@ -33,6 +33,8 @@ const OptionTable<PlanOptions>& plan_table() {
     OptionTable<PlanOptions> t;
     t.group("plan");
     add_model_row(t, &PlanOptions::model);
+    t.flag("inference", &PlanOptions::inference,
+           "plan one inference run of a model's folder instead of its training, as of a file");
     t.flag("largest-batch", &PlanOptions::largest_batch,
            "find the largest micro-batch that fits in --memory-limit");
     t.flag("kernels", &PlanOptions::kernels,
@@ -146,25 +148,26 @@ std::string without_part(const KeyValues& given) {
   return list;
 }
 
-int plan_file(const Arguments& args) {
+/// One run of a file, or of a folder with --inference.
+int plan_inference(const Arguments& args) {
   PlanOptions own;
-  const ModuleArguments o =
-      module_arguments(args, plan_table(), own, {"kernels", "measure", "kernel-rates"});
+  const RunnableArguments o = runnable_arguments(
+      args, plan_table(), own, {"inference", "kernels", "measure", "kernel-rates"});
   use_threads(o.threads);
-  const std::shared_ptr<const modules::Module> module = modules::open_module(o.model);
-  const modules::MadeInputs inputs = inputs_of(*module, o);
+  const std::shared_ptr<const Runnable> runnable = open_runnable(o.model);
+  const MadeInputs inputs = inputs_of(*runnable, o);
   // A plan may be for another machine: it is not refused, unless sizes depend on data.
   const Stopwatch watch;
-  std::unique_ptr<infer::ModuleRunner> runner = runner_of(module, o, Refuses::never);
+  std::shared_ptr<infer::Runner> runner = runner_of(runnable, o, Refuses::never);
   prepare(*runner, inputs);
   const bool must_run = !runner->is_complete();
   if (must_run) {
     runner.reset();
-    runner = runner_of(module, o);
+    runner = runner_of(runnable, o);
     runner->run(inputs.values);
   }
   say_notes(*runner);
-  insight::ModulePlan plan = insight::plan_module(*runner, inputs);
+  insight::RunnablePlan plan = insight::plan_runnable(*runner, inputs);
   plan.compile_ms = 1e3 * watch.seconds();
   plan.model = o.model;
   plan.precision = o.precision;
@@ -187,9 +190,19 @@ int plan_file(const Arguments& args) {
   return fits || o.memory_limit.empty() ? 0 : static_cast<int>(ExitCode::kNoMemory);
 }
 
+bool asks_for_inference(const Arguments& args) {
+  PlanOptions own;
+  for (const auto& [key, value] : args.given)
+    if (canonical_key(key) == "inference")
+      plan_table().set(own, plan_table().find(key), value, "--inference");
+  if (own.inference && args.positional.size() != 1)
+    usage_error("--inference plans one run of a model: name its folder");
+  return own.inference;
+}
+
 int run_plan(const Arguments& typed) {
   const Arguments args = with_model_as_word(typed);
-  if (module_named(args)) return plan_file(args);
+  if (module_named(args) || asks_for_inference(args)) return plan_inference(args);
   PlanOptions own;
   const KeyValues given = options_of_run(args, plan_table(), own);
   refuse_without_file(own.inputs, own.sizes);

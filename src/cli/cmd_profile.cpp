@@ -10,11 +10,10 @@
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
-#include "cli/module_option.h"
 #include "cli/run_options.h"
+#include "cli/runnable_option.h"
 #include "insight/plan/plan.h"
 #include "insight/profile/advice.h"
-#include "insight/profile/module_workload.h"
 #include "insight/profile/profile_page.h"
 #include "train/fit.h"
 
@@ -161,17 +160,17 @@ void say_progress(const std::string& line) { tell("profile: {}\n", line); }
 
 int profile_file(const Arguments& args) {
   ProfileOptions own;
-  const ModuleArguments o =
-      module_arguments(args, profile_table(), own, {"seconds", "trace", "html"});
+  const RunnableArguments o =
+      runnable_arguments(args, profile_table(), own, {"seconds", "trace", "html"});
   check_places(own);
   use_threads(o.threads);
-  const std::shared_ptr<const modules::Module> module = modules::open_module(o.model);
-  const modules::MadeInputs inputs = inputs_of(*module, o);
-  const std::unique_ptr<infer::ModuleRunner> runner = runner_of(module, o);
+  const std::shared_ptr<const Runnable> runnable = open_runnable(o.model);
+  const MadeInputs inputs = inputs_of(*runnable, o);
+  const std::shared_ptr<infer::Runner> runner = runner_of(runnable, o);
   const Stopwatch watch;
   prepare(*runner, inputs);
   const std::unique_ptr<insight::Workload> workload =
-      insight::module_workload(*runner, inputs.values, watch.seconds());
+      insight::runnable_workload(runner, inputs.values, watch.seconds());
   const insight::Ceilings ceilings =
       ceilings_of(*workload, own, machine::memory_budget(o.device, o.memory_limit));
   workload->allocate();
@@ -180,8 +179,7 @@ int profile_file(const Arguments& args) {
   say_notes(*runner);
   p.mode = Mode::inference;
   std::string sizes;
-  for (const modules::AxisSize& size : inputs.sizes)
-    sizes += fmt::format(", {} = {}", size.name, size.size);
+  for (const AxisSize& size : inputs.sizes) sizes += fmt::format(", {} = {}", size.name, size.size);
   p.title = fmt::format("{}: a run{}, {}", o.model, sizes, o.precision);
   write_profile(p, o.json, own, [] { return insight::Pictures(); });
   return 0;

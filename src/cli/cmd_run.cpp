@@ -1,4 +1,4 @@
-// brrr run: runs an ONNX file or a .brrr file on tensors from .npy files.
+// brrr run: runs an ONNX file, a .brrr file or a model's folder on tensors from .npy files.
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/exported_decoder.h"
-#include "cli/module_option.h"
+#include "cli/runnable_option.h"
 #include "formats/json_file.h"
 #include "formats/npy.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using RunJson = nlohmann::ordered_json;
 
-struct RunOptions : ModuleArguments {
+struct RunOptions : RunnableArguments {
   std::vector<std::string> wanted;  // names of outputs; empty: all
   std::string output_dir;
   int64_t repeats = 1;
@@ -31,7 +31,8 @@ const OptionTable<RunOptions>& run_table() {
     using O = RunOptions;
     OptionTable<O> t;
     t.group("run");
-    t.text("model", &O::model, "FILE", "an ONNX file or a .brrr file");
+    t.text("model", &O::model, "FILE",
+           "an ONNX file, a .brrr file, or a model's folder or its name on the Hub");
     t.list("input", &O::inputs, false, "NAME=FILE.npy",
            "the tensor of an input, once for each input; without any, and without --random, the "
            "inputs and outputs of the file are listed");
@@ -45,7 +46,7 @@ const OptionTable<RunOptions>& run_table() {
            "write each output to NAME.npy there; a / in a name becomes _");
     t.integer("repeats", &O::repeats, 1, 1 << 24, "N",
               "run so many times and give the median time");
-    add_module_rows(t);
+    add_runnable_rows(t);
     return t;
   }();
   return table;
@@ -59,10 +60,10 @@ RunOptions resolve(const Arguments& args) {
     usage_error("--size needs --random: given tensors have their sizes");
   for (const std::string& word : args.positional) {
     if (!options.model.empty())
-      usage_error("expected one file; got '{}' and '{}'", options.model, word);
+      usage_error("expected one model; got '{}' and '{}'", options.model, word);
     options.model = word;
   }
-  if (options.model.empty()) usage_error("name a file: `brrr run FILE.onnx`");
+  if (options.model.empty()) usage_error("name a model: `brrr run FILE.onnx`");
   return options;
 }
 
@@ -73,10 +74,10 @@ std::string file_name_of(std::string name) {
 }
 
 /// Every output gets a file of its own, or none is computed.
-void check_file_names(const modules::Module& module, const std::vector<std::string>& wanted) {
+void check_file_names(const Runnable& module, const std::vector<std::string>& wanted) {
   constexpr size_t kLongest = 240;
   std::map<std::string, std::string> names;
-  for (const modules::Port& port : module.outputs()) {
+  for (const Port& port : module.outputs()) {
     if (!wanted.empty() && std::ranges::find(wanted, port.name) == wanted.end()) continue;
     const std::string file = file_name_of(port.name);
     if (file.size() > kLongest)
@@ -89,9 +90,9 @@ void check_file_names(const modules::Module& module, const std::vector<std::stri
   }
 }
 
-RunJson port_json(const modules::Port& port) {
+RunJson port_json(const Port& port) {
   RunJson dims = RunJson::array();
-  for (const modules::PortDim& d : port.dims) {
+  for (const PortDim& d : port.dims) {
     if (d.size >= 0)
       dims.push_back(d.size);
     else
@@ -107,11 +108,11 @@ void print_json(const RunJson& json) {
   fmt::print("{}\n", json.dump(-1, ' ', false, RunJson::error_handler_t::replace));
 }
 
-int list_ports(const modules::Module& module, const RunOptions& options) {
+int list_ports(const Runnable& module, const RunOptions& options) {
   if (options.json) {
     RunJson inputs = RunJson::array(), outputs = RunJson::array();
-    for (const modules::Port& p : module.inputs()) inputs.push_back(port_json(p));
-    for (const modules::Port& p : module.outputs()) outputs.push_back(port_json(p));
+    for (const Port& p : module.inputs()) inputs.push_back(port_json(p));
+    for (const Port& p : module.outputs()) outputs.push_back(port_json(p));
     print_json({{"model", options.model},
                 {"format", module.summary()},
                 {"inputs", inputs},
@@ -120,14 +121,14 @@ int list_ports(const modules::Module& module, const RunOptions& options) {
   }
   fmt::print("{}: {}\n", options.model, fit_for_a_line(module.summary()));
   bool has_open_axes = false;
-  const auto list = [&](const char* title, const std::vector<modules::Port>& ports) {
+  const auto list = [&](const char* title, const std::vector<Port>& ports) {
     fmt::print("{}\n", title);
-    for (modules::Port p : ports) {
+    for (Port p : ports) {
       // Axes have the names that --size takes.
       for (size_t axis = 0; axis < p.dims.size(); ++axis) {
         if (p.dims[axis].size >= 0) continue;
         has_open_axes = true;
-        p.dims[axis].name = modules::axis_name(p, axis);
+        p.dims[axis].name = axis_name(p, axis);
       }
       fmt::print("  {:<24} {}{}\n", fit_for_a_line(p.name), fit_for_a_line(p.str()),
                  p.is_optional ? "  (optional)" : "");
@@ -194,17 +195,16 @@ std::string described(const HostTensor& t) {
 
 /// The tensors of an output with their names: a list has one for each element.
 std::vector<std::pair<std::string, const HostTensor*>> named(const std::string& name,
-                                                             const modules::ModuleValue& value) {
+                                                             const PortValue& value) {
   std::vector<std::pair<std::string, const HostTensor*>> list;
   for (size_t i = 0; i < value.tensors.size(); ++i)
-    list.emplace_back(
-        value.kind == modules::ModuleValue::Kind::tensor ? name : fmt::format("{}.{}", name, i),
-        &value.tensors[i]);
+    list.emplace_back(value.kind == PortValue::Kind::tensor ? name : fmt::format("{}.{}", name, i),
+                      &value.tensors[i]);
   return list;
 }
 
 /// The text of a decoder's tokens, where the file keeps a tokenizer.
-void print_text(const modules::Module& module, const modules::ModuleValues& outputs) {
+void print_text(const Runnable& module, const PortValues& outputs) {
   const auto tokens = outputs.find("tokens"), count = outputs.find("count");
   if (tokens == outputs.end() || count == outputs.end() || module.files().empty()) return;
   const KeptTexts texts = kept_texts(module);
@@ -218,24 +218,24 @@ void print_text(const modules::Module& module, const modules::ModuleValues& outp
 int run_run(const Arguments& args) {
   const RunOptions options = resolve(args);
   use_threads(options.threads);
-  modules::ModuleValues inputs;
+  PortValues inputs;
   if (!options.random) inputs = read_inputs(options.inputs);
   if (!options.output_dir.empty()) create_folder(options.output_dir);
 
   const Stopwatch load;
-  const std::shared_ptr<const modules::Module> module = modules::open_module(options.model);
+  const std::shared_ptr<const Runnable> module = open_runnable(options.model);
   const bool takes_inputs =
-      std::ranges::any_of(module->inputs(), [](const modules::Port& p) { return !p.is_optional; });
+      std::ranges::any_of(module->inputs(), [](const Port& p) { return !p.is_optional; });
   if (inputs.empty() && !options.random && (takes_inputs || options.output_dir.empty()))
     return list_ports(*module, options);
   if (options.random) {
-    modules::MadeInputs made = inputs_of(*module, options);
+    MadeInputs made = inputs_of(*module, options);
     say_made_up(made);
     inputs = std::move(made.values);
   }
   if (!options.output_dir.empty()) check_file_names(*module, options.wanted);
-  const std::unique_ptr<infer::ModuleRunner> runner = runner_of(module, options);
-  modules::ModuleValues outputs = runner->run(inputs, options.wanted);
+  const std::shared_ptr<infer::Runner> runner = runner_of(module, options);
+  PortValues outputs = runner->run(inputs, options.wanted);
   const double load_ms = load.seconds() * 1000;
   std::vector<double> times;
   for (int64_t i = 0; i < options.repeats; ++i) {
@@ -270,7 +270,7 @@ int run_run(const Arguments& args) {
     return 0;
   }
   for (const auto& [name, value] : outputs) {
-    if (value.kind == modules::ModuleValue::Kind::none) fmt::print("{:<24} nothing\n", name);
+    if (value.kind == PortValue::Kind::none) fmt::print("{:<24} nothing\n", name);
     for (const auto& [part, tensor] : named(name, value))
       fmt::print("{:<24} {}\n", fit_for_a_line(part), described(*tensor));
   }
@@ -284,8 +284,9 @@ int run_run(const Arguments& args) {
 
 Command run_command() {
   return {.name = "run",
-          .summary = "run an ONNX or .brrr file on tensors from .npy files",
-          .synopsis = "FILE [--input NAME=FILE.npy]... [--random] [--output-dir FOLDER] [options]",
+          .summary = "run a model on tensors from .npy files",
+          .synopsis =
+              "FILE|FOLDER [--input NAME=FILE.npy]... [--random] [--output-dir FOLDER] [options]",
           .notes =
               "Without inputs, the inputs and outputs of the file are listed; --random makes "
               "them up.\n",

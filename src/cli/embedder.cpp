@@ -5,12 +5,13 @@
 #include "backend/cpu/target.h"
 #include "base/memory.h"
 #include "base/tell.h"
+#include "cli/exported_decoder.h"
 #include "cli/model_option.h"
-#include "cli/module_option.h"
+#include "cli/runnable_option.h"
 #include "infer/encoder.h"
 #include "infer/layered_embedder.h"
-#include "infer/module_embedder.h"
 #include "infer/table_embedder.h"
+#include "modules/open_module.h"
 
 namespace brrr::cli {
 namespace {
@@ -134,33 +135,31 @@ void say_pooling(const io::SentenceSettings& settings, const fs::path& folder,
 
 OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOptions& options,
                                   TextRole role) {
-  if (options.device == "cuda")
-    usage_error("--device cuda: {} runs on the CPU alone; leave --device out", files.file.string());
   OpenEmbedder open;
   open.path = files.file;
   const fs::path folder = files.folder.empty() ? fs::path(".") : files.folder;
-  const auto module = modules::open_module(files.file);
-  if (!is_there(folder / "tokenizer.json"))
+  const std::shared_ptr<const Runnable> runnable = modules::open_module(files.file);
+  open.own_tokenizer = kept_texts(*runnable).tokenizer;  // of a .brrr file
+  if (!open.own_tokenizer && !is_there(folder / "tokenizer.json"))
     user_error("{}: expected tokenizer.json beside it; there is none in {}", files.file.string(),
                folder.string());
+  if (!open.own_tokenizer) open.own_tokenizer = io::open_tokenizer(folder / "tokenizer.json");
   open.settings = settings_of(folder, options);
-  open.own_tokenizer = io::open_tokenizer(folder / "tokenizer.json");
   open.tokenizer = open.own_tokenizer.get();
   open.tokenizer->prepare(1);  // before the memory of this process is measured
   check_case(open.settings, folder, *open.tokenizer);
   leave_prompt_out(open, options, role);
-  infer::ModuleEmbedderOptions o;
-  o.name = files.file.string();
-  o.task = open.settings.task;
   const std::optional<int64_t> context = io::read_context(folder);
-  o.context = context.value_or(std::max(kUsualContext, open.settings.longest.value_or(0)));
-  o.batch_size = options.batch_size;
-  o.how.precision = dtype_of_precision(options.precision);
-  infer::TextsOptions on_cpu = options;
-  on_cpu.device = "cpu";
-  o.memory = memory_of(on_cpu, "a smaller --max-length");
-  o.beside = bytes_of_texts(options, 0);
-  auto vectors = std::make_unique<infer::ModuleEmbedder>(module, cpu::cpu_backend(), o);
+  const infer::EncoderTask task{
+      .name = files.file.string(),
+      .task = open.settings.task,
+      .context = context.value_or(std::max(kUsualContext, open.settings.longest.value_or(0)))};
+  auto vectors = std::make_unique<infer::Encoder>(
+      runnable, machine::backend_for(options.device), task,
+      infer::EncoderOptions{.precision = dtype_of_precision(options.precision),
+                            .batch_size = options.batch_size,
+                            .memory = memory_of(options, "a smaller --max-length"),
+                            .beside = bytes_of_texts(options, 0)});
   open.context = vectors->context();
   if (vectors->is_pooled() && !options.pooling.empty())
     usage_error("--pooling: {} gives whole vectors, which are not pooled again",

@@ -9,8 +9,9 @@
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
-#include "cli/module_option.h"
+#include "cli/runnable_option.h"
 #include "formats/json_file.h"
+#include "modules/open_module.h"
 #include "sampling/prompt.h"
 #include "sampling/stop_strings.h"
 
@@ -101,12 +102,11 @@ std::vector<int32_t> prompt_for_file(const infer::GenerateOptions& o, const Kept
 }
 
 /// How many tokens the texts of a decoder have at most. Throws UserError for what is no decoder.
-int64_t decoder_capacity(const modules::Module& module, const std::string& name) {
-  const auto has = [](const std::vector<modules::Port>& ports, const char* port) {
-    return std::ranges::find(ports, port, &modules::Port::name) != ports.end();
+int64_t decoder_capacity(const Runnable& module, const std::string& name) {
+  const auto has = [](const std::vector<Port>& ports, const char* port) {
+    return std::ranges::find(ports, port, &Port::name) != ports.end();
   };
-  const auto tokens =
-      std::ranges::find(module.outputs(), std::string("tokens"), &modules::Port::name);
+  const auto tokens = std::ranges::find(module.outputs(), std::string("tokens"), &Port::name);
   if (!has(module.inputs(), "prompt") || !has(module.inputs(), "max_new_tokens") ||
       !has(module.outputs(), "count") || tokens == module.outputs().end() ||
       tokens->dims.size() != 1 || tokens->dims[0].size < 0)
@@ -119,7 +119,7 @@ int64_t decoder_capacity(const modules::Module& module, const std::string& name)
 
 }  // namespace
 
-KeptTexts kept_texts(const modules::Module& module, bool with_tools) {
+KeptTexts kept_texts(const Runnable& module, bool with_tools) {
   const std::map<std::string, std::string> files = module.files();
   if (files.empty()) return {};
   const auto settings = files.find(kDecoderSettings);
@@ -136,7 +136,7 @@ std::string settings_text(const DecoderSettings& settings) {
 
 int generate_with_file(const infer::GenerateOptions& o) {
   check_options(o);
-  const std::shared_ptr<const modules::Module> module = modules::open_module(o.model);
+  const std::shared_ptr<const Runnable> module = modules::open_module(o.model);
   const int64_t capacity = decoder_capacity(*module, o.model);
   const KeptTexts texts = kept_texts(*module, !o.tools.empty());
   if (texts.tokenizer == nullptr)
@@ -150,16 +150,16 @@ int generate_with_file(const infer::GenerateOptions& o) {
                             : texts.settings.max_new_tokens.value_or(o.max_new_tokens);
   const int64_t most = std::min(asked, capacity - std::ssize(prompt));
 
-  ModuleArguments how;
+  RunnableArguments how;
   how.device = o.device;
   how.precision = o.precision;
   how.memory_limit = o.memory_limit;
-  const std::unique_ptr<infer::ModuleRunner> runner = runner_of(module, how);
-  modules::ModuleValues inputs;
+  const std::shared_ptr<infer::Runner> runner = runner_of(module, how);
+  PortValues inputs;
   inputs.emplace("prompt", HostTensor::of<int32_t>({std::ssize(prompt)}, prompt));
   inputs.emplace("max_new_tokens", HostTensor::of<int32_t>({}, {static_cast<int32_t>(most)}));
   const Stopwatch watch;
-  const modules::ModuleValues outputs = runner->run(inputs);
+  const PortValues outputs = runner->run(inputs);
   const double seconds = watch.seconds();
   const auto all = outputs.find("tokens")->second.tensor().as<int32_t>();
   const auto count = static_cast<size_t>(outputs.find("count")->second.tensor().number(0));

@@ -10,7 +10,7 @@
 
 #include "folders/chat_template.h"
 #include "infer/options.h"
-#include "modules/module.h"
+#include "runtime/runnable.h"
 #include "text/tokenizer.h"
 
 namespace brrr::cli {
@@ -31,7 +31,7 @@ struct KeptTexts {
   std::optional<io::ChatTemplate> chat;
   DecoderSettings settings;
 };
-KeptTexts kept_texts(const modules::Module& module, bool with_tools = false);
+KeptTexts kept_texts(const Runnable& module, bool with_tools = false);
 
 /// `brrr generate` with an ONNX or .brrr file as its model. Throws UserError for a file that is no
 /// such decoder, and for options that the loop in the file does not know.

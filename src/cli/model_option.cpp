@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "base/tell.h"
-#include "cli/module_option.h"
+#include "cli/runnable_option.h"
 #include "data/token_source.h"
 #include "formats/file_kind.h"
 

@@ -1,128 +1,275 @@
 #include "infer/encoder.h"
 
 #include <algorithm>
+#include <array>
 
-#include "passes/pipeline.h"
+#include "base/human.h"
+#include "infer/model_runnable.h"
+#include "models/encoder.h"
+#include "models/exchange_names.h"
 
 namespace brrr::infer {
 namespace {
 
-// What the programs of all lengths may take for themselves: this share of the arena, or this.
-constexpr int64_t kProgramShare = 8, kLeastForPrograms = int64_t{16} << 20;
+namespace exchange_names = models::exchange_names;
+using models::Head;
+
+constexpr std::array kFileInputs{exchange_names::kIds, exchange_names::kMask,
+                                 exchange_names::kTypes, exchange_names::kPositions};
+constexpr std::array kTextOutputs{"sentence_embedding", "embedding"};
+constexpr std::array kTokenOutputs{exchange_names::kLastHidden, "token_embeddings"};
+constexpr const char* kLogits = "logits";
+// What lies beside an output of tokens while it is pooled: a copy in the graph, its masked form.
+constexpr int64_t kCopiesOfTokens = 3;
+
+std::string names_of(const std::vector<Port>& ports) {
+  std::string names;
+  for (const Port& port : ports)
+    names += (names.empty() ? "" : ", ") + port.name + " " + port.str();
+  return names.empty() ? "none" : names;
+}
+
+/// Token vectors [batch, length, width] as one for each text.
+std::shared_ptr<const Runnable> pooling_runnable(const models::Task& task, int64_t width) {
+  GraphMaker maker;
+  const Dim batch = Dim::symbol("batch"), length = Dim::symbol("length");
+  maker.inputs = {port_of("tokens", {DType::f32, {batch, length, width}}),
+                  port_of("lengths", {DType::i32, {batch}})};
+  maker.outputs = {Port{.name = "vectors", .type = "f32", .dims = {}, .lowest = {}}};
+  maker.graph = [task](const std::map<std::string, Type>& inputs) {
+    Graph g;
+    const Value x = g.input("tokens", inputs.at("tokens").shape, DType::f32);
+    models::EncoderRows rows;
+    rows.lengths = g.input("lengths", inputs.at("lengths").shape, DType::i32);
+    g.output("vectors", models::pooled(x, rows, task));
+    return g;
+  };
+  maker.summary = "pooling";
+  return make_runnable(std::move(maker));
+}
+
+EncoderTask task_of(const models::Model& model) {
+  return {model.architecture().title, model.task(), model.sizes().context,
+          model.sizes().vocabulary};
+}
 
 }  // namespace
 
-Encoder::Encoder(models::ModelPtr model, const Backend& backend,
+Encoder::Encoder(const models::ModelPtr& model, const Backend& backend,
                  std::shared_ptr<const WeightSource> weights, const EncoderOptions& options)
-    : model_(std::move(model)),
-      head_(model_->task().head),
-      vocabulary_(model_->sizes().vocabulary),
-      context_(model_->sizes().context),
-      options_(options),
-      memory_(backend, options.memory),
-      engine_(backend, WrittenBy::loader),
-      bindings_(engine_) {
-  engine_.use_weights(std::move(weights));
-  program_for(1, padded_length(1, context_));
-  memory_.check(engine_);
-  engine_.allocate();
-  bindings_.set_budget(std::max(kLeastForPrograms, engine_.arena_bytes() / kProgramShare));
-  engine_.load_weights();
+    : Encoder(forward_runnable(model, std::move(weights)), backend, task_of(*model), options) {}
+
+Encoder::Encoder(const std::shared_ptr<const Runnable>& runnable, const Backend& backend,
+                 EncoderTask task, const EncoderOptions& options)
+    : task_(std::move(task)), options_(options) {
+  find_inputs(*runnable);
+  find_output(*runnable);
+  const bool pools = task_.task.head == Head::embedding && !is_pooled_;
+  RunnableOptions how;
+  how.passes = for_inference(options.precision);
+  runner_ = std::make_unique<Runner>(runnable, backend, how, options.memory, options.beside,
+                                     pools                         ? kCopiesOfTokens
+                                     : output_dtype_ == DType::f32 ? 0
+                                                                   : 1);
+  // The first run of all: it is refused here where it does not fit.
+  const std::array<int32_t, 1> id{0}, place{0};
+  const EncoderRow row{id, {}};
+  const size_t first = 0;
+  const Batch batch = batch_of(std::span(&row, 1), std::span(&first, 1), place);
+  runner_->prepare(batch.inputs, {output_});
+  const Shape shape = output_of(batch).shape;
+  width_ = shape.size(shape.rank() - 1);
+  if (task_.task.head != Head::embedding) return;
+  if (shape.rank() != (is_pooled_ ? 2 : 3))
+    refuse(shape, is_pooled_ ? "expected [batch, width]" : "expected [batch, sequence, width]");
+  if (is_pooled_) return;
+  pooling_ = std::make_unique<RunnableSession>(pooling_runnable(task_.task, width_), backend);
+  width_ *= std::ssize(task_.task.pooling);
 }
 
-Graph Encoder::compiled(const Graph& graph) const {
-  PipelineOptions p;
-  p.precision = options_.precision;
-  p.parameter_dtype = options_.precision;
-  p.refresher = Refresher::loader;
-  return run_pipeline(graph, engine_.backend().target(), p);
+std::optional<Encoder::Holds> Encoder::known_input(std::string_view name) {
+  constexpr std::pair<std::string_view, Holds> kInputs[] = {
+      {exchange_names::kIds, Holds::ids},
+      {exchange_names::kMask, Holds::mask},
+      {exchange_names::kTypes, Holds::types},
+      {exchange_names::kPositions, Holds::positions},
+      {"tokens", Holds::ids},
+      {"types", Holds::types},
+      {"lengths", Holds::lengths},
+      {"places", Holds::places}};
+  for (const auto& [known, holds] : kInputs)
+    if (known == name) return holds;
+  return std::nullopt;
 }
 
-// The batch of a binding of Head::masked_token is the number of places in one row.
-size_t Encoder::program_for(int64_t batch, int64_t length) {
-  const auto compile = [&](const Binding& b) {
-    std::vector graphs{compiled(head_ == models::Head::masked_token
-                                    ? model_->forward_at(1, b.length, b.batch)
-                                    : model_->forward(b.batch, b.length))};
-    memory_.set_limit(engine_, graphs[0], options_.beside);
-    return graphs;
+void Encoder::find_inputs(const Runnable& runnable) {
+  for (const Port& port : runnable.inputs()) {
+    const std::optional<Holds> holds = known_input(port.name);
+    if (!holds) {
+      if (port.is_optional) continue;
+      user_error("{}: it has the input '{}'; an encoder's inputs are {}", task_.name, port.name,
+                 fmt::join(kFileInputs, ", "));
+    }
+    const bool is_of_tokens = *holds != Holds::lengths && *holds != Holds::places;
+    if (!port.is_tensor || (port.has_shape && port.dims.size() != (is_of_tokens ? 2 : 1)))
+      user_error("{}: its input '{}' is {}; expected {}", task_.name, port.name, port.str(),
+                 is_of_tokens ? "[batch, sequence]" : "[batch]");
+    inputs_.push_back({port, *holds});
+    if (!port.has_shape || !is_of_tokens) continue;
+    if (port.dims[0].size >= 0) fixed_batch_ = port.dims[0].size;
+    if (port.dims[1].size >= 0) fixed_length_ = port.dims[1].size;
+    if (port.dims[1].most >= 0) task_.context = std::min(task_.context, port.dims[1].most);
+  }
+  const auto ids = std::ranges::find(inputs_, Holds::ids, &Input::holds);
+  if (ids == inputs_.end())
+    user_error("{}: it has no input '{}'; its inputs are: {}", task_.name, exchange_names::kIds,
+               names_of(runnable.inputs()));
+  if (fixed_batch_) options_.batch_size = std::min(options_.batch_size, *fixed_batch_);
+  if (fixed_length_) task_.context = std::min(task_.context, *fixed_length_);
+  if (options_.batch_size < 1 || task_.context < 1)
+    user_error("{}: its input '{}' is {}, which has no room for a text", task_.name, ids->port.name,
+               ids->port.str());
+}
+
+void Encoder::find_output(const Runnable& runnable) {
+  const std::vector<Port>& outputs = runnable.outputs();
+  const auto take = [&](const char* name) {
+    if (output_.empty() && find_port(outputs, name) != nullptr) output_ = name;
   };
-  return memory_.run([&] { return bindings_.get({batch, length}, compile)[0]; });
+  if (task_.task.head == Head::embedding) {
+    for (const char* name : kTextOutputs) take(name);
+    is_pooled_ = !output_.empty();
+    for (const char* name : kTokenOutputs) take(name);
+    const bool is_named = !output_.empty();
+    for (const Port& port : outputs) {
+      if (is_named || !port.has_shape || port.dims.size() != 3 || port.name == kLogits) continue;
+      if (!output_.empty())
+        user_error(
+            "{}: its outputs '{}' and '{}' could both be vectors of tokens; expected one that is "
+            "named sentence_embedding, {}",
+            task_.name, output_, port.name, fmt::join(kTokenOutputs, " or "));
+      output_ = port.name;
+    }
+    if (output_.empty())
+      user_error("{}: none of its outputs holds vectors of texts or tokens: {}", task_.name,
+                 names_of(outputs));
+  } else {
+    take(kLogits);
+    if (output_.empty())
+      user_error("{}: it has no output '{}'; its outputs are: {}", task_.name, kLogits,
+                 names_of(outputs));
+  }
+  output_dtype_ = find_port(outputs, output_)->dtype;
 }
 
 void Encoder::check(const EncoderRow& row) const {
   BRRR_CHECK(row.types.empty() || row.types.size() == row.ids.size(), "{} types of {} tokens",
              row.types.size(), row.ids.size());
   if (row.ids.empty()) user_error("a text has no tokens; expected at least one");
-  if (std::ssize(row.ids) > context_)
-    user_error("a text has {} tokens, more than the model's limit of {}", row.ids.size(), context_);
+  if (std::ssize(row.ids) > task_.context)
+    user_error("a text has {} tokens, more than the model's limit of {}", row.ids.size(),
+               task_.context);
   for (const int32_t id : row.ids)
-    if (id < 0 || id >= vocabulary_)
-      user_error("token {} lies outside the vocabulary of {}", id, vocabulary_);
+    if (task_.vocabulary > 0 && (id < 0 || id >= task_.vocabulary))
+      user_error("token {} lies outside the vocabulary of {}", id, task_.vocabulary);
 }
 
-void Encoder::Feed::add(const EncoderRow& row, int64_t length) {
-  const size_t end = tokens.size() + static_cast<size_t>(length);
-  tokens.insert(tokens.end(), row.ids.begin(), row.ids.end());
-  tokens.resize(end);
-  types.insert(types.end(), row.types.begin(), row.types.end());
-  types.resize(end);
-  lengths.push_back(static_cast<int32_t>(row.ids.size()));
+Encoder::Batch Encoder::batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
+                                 std::span<const int32_t> places) const {
+  Batch batch;
+  const int64_t count = fixed_batch_.value_or(std::ssize(chosen));
+  batch.length =
+      fixed_length_.value_or(padded_length(std::ssize(rows[chosen[0]].ids), task_.context));
+  // Rows that fill a batch of fixed size are copies of the first.
+  const auto row_at = [&](int64_t i) -> const EncoderRow& {
+    return rows[chosen[i < std::ssize(chosen) ? static_cast<size_t>(i) : 0]];
+  };
+  for (int64_t i = 0; i < count; ++i)
+    batch.lengths.push_back(static_cast<int32_t>(row_at(i).ids.size()));
+  for (const auto& [port, holds] : inputs_) {
+    HostTensor tensor(port.dtype, holds == Holds::lengths  ? Shape{count}
+                                  : holds == Holds::places ? Shape{std::ssize(places)}
+                                                           : Shape{count, batch.length});
+    const auto put = [&](int64_t i, int64_t value) {
+      store_from_double(tensor.dtype, tensor.bytes.data(), i, static_cast<double>(value));
+    };
+    if (holds == Holds::lengths || holds == Holds::places) {
+      const std::span<const int32_t> values =
+          holds == Holds::lengths ? std::span<const int32_t>(batch.lengths) : places;
+      for (size_t i = 0; i < values.size(); ++i) put(static_cast<int64_t>(i), values[i]);
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        const EncoderRow& row = row_at(i);
+        const int64_t tokens = std::ssize(row.ids);
+        for (int64_t t = 0; t < (holds == Holds::positions ? batch.length : tokens); ++t) {
+          const auto at = static_cast<size_t>(t);
+          put(i * batch.length + t, holds == Holds::ids         ? row.ids[at]
+                                    : holds == Holds::mask      ? 1
+                                    : holds == Holds::positions ? t
+                                    : row.types.empty()         ? 0
+                                                                : row.types[at]);
+        }
+      }
+    }
+    batch.inputs.emplace(port.name, std::move(tensor));
+  }
+  return batch;
 }
 
-void Encoder::Feed::give(Call& call, bool has_types) const {
-  call.set("tokens", std::span<const int32_t>(tokens));
-  if (has_types) call.set("types", std::span<const int32_t>(types));
-  call.set("lengths", std::span<const int32_t>(lengths));
+OutputView Encoder::output_of(const Batch& batch) {
+  if (output_dtype_ == DType::f32) return runner_->run_in_place(batch.inputs, {output_});
+  const PortValues values = runner_->run(batch.inputs, {output_});
+  const HostTensor& given = values.begin()->second.tensor();
+  floats_.resize(static_cast<size_t>(given.shape.elements()));
+  for (size_t i = 0; i < floats_.size(); ++i) floats_[i] = static_cast<float>(given.number(i));
+  return {given.shape, floats_};
+}
+
+void Encoder::refuse(const Shape& shape, const std::string& expected) const {
+  user_error("{}: its output '{}' has the shape {}; {}", task_.name, output_, shape.str(),
+             expected);
 }
 
 void Encoder::run(std::span<const EncoderRow> rows, const OnRow& on_row) {
-  BRRR_CHECK(head_ != models::Head::masked_token, "logits_at() tells masked tokens");
+  BRRR_CHECK(task_.task.head != Head::masked_token, "logits_at() tells masked tokens");
   for (const EncoderRow& row : rows) check(row);
   run_in_batches(rows, options_.batch_size,
                  [&](std::span<const size_t> chosen) { run_batch(rows, chosen, on_row); });
 }
 
-int64_t Encoder::width() const {
-  return model_->sizes().width * std::ssize(model_->task().pooling);
-}
-
 void Encoder::run_batch(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
                         const OnRow& on_row) {
-  const auto batch = std::ssize(chosen);
-  const int64_t length = padded_length(std::ssize(rows[chosen[0]].ids), context_);
-  const size_t program = program_for(batch, length);
-  Feed feed;
-  for (const size_t row : chosen) feed.add(rows[row], length);
-  Call call{program, {}, {}};
-  feed.give(call, model_->has_token_types());
-  engine_.run(std::span(&call, 1));
-  const bool embeds = head_ == models::Head::embedding;
-  const auto bytes = engine_.read_output(program, embeds ? "embedding" : "logits", room_);
-  const std::span all(reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float));
-  const size_t of_row = all.size() / chosen.size();
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    const size_t tokens = rows[chosen[i]].ids.size();
-    const size_t numbers = head_ == models::Head::token_classes
-                               ? of_row / static_cast<size_t>(length) * tokens
-                               : of_row;
-    on_row(chosen[i], all.subspan(i * of_row, numbers));
-  }
+  const Batch batch = batch_of(rows, chosen);
+  OutputView output = output_of(batch);
+  if (pooling_) output.numbers = pooled(output, batch);
+  const bool is_of_tokens = task_.task.head == Head::token_classes;
+  const auto width = static_cast<size_t>(width_);
+  const size_t of_row = is_of_tokens ? width * static_cast<size_t>(batch.length) : width;
+  if (output.numbers.size() != batch.lengths.size() * of_row)
+    refuse(output.shape, "it is for " + counted(std::ssize(batch.lengths), "text"));
+  for (size_t i = 0; i < chosen.size(); ++i)
+    on_row(chosen[i], output.numbers.subspan(
+                          i * of_row, is_of_tokens ? width * rows[chosen[i]].ids.size() : of_row));
+}
+
+std::span<const float> Encoder::pooled(const OutputView& tokens, const Batch& batch) {
+  const Shape& shape = tokens.shape;
+  if (shape.rank() != 3 || shape.size(0) != std::ssize(batch.lengths))
+    refuse(shape, "it is for " + counted(std::ssize(batch.lengths), "text"));
+  std::vector<int32_t> counts = batch.lengths;
+  for (int32_t& count : counts) count = std::min(count, static_cast<int32_t>(shape.size(1)));
+  PortValues inputs;
+  inputs.emplace("tokens", HostTensor::of<float>(shape.sizes(),
+                                                 {tokens.numbers.begin(), tokens.numbers.end()}));
+  inputs.emplace("lengths", HostTensor::of<int32_t>({std::ssize(counts)}, counts));
+  return pooling_->run_in_place(inputs).numbers;
 }
 
 std::span<const float> Encoder::logits_at(const EncoderRow& row, std::span<const int32_t> places) {
-  BRRR_CHECK(head_ == models::Head::masked_token && !places.empty(), "logits_at");
+  BRRR_CHECK(task_.task.head == Head::masked_token && !places.empty(), "logits_at");
   check(row);
-  const int64_t length = padded_length(std::ssize(row.ids), context_);
-  const size_t program = program_for(std::ssize(places), length);
-  Feed feed;
-  feed.add(row, length);
-  Call call{program, {}, {}};
-  feed.give(call, model_->has_token_types());
-  call.set("places", places);
-  engine_.run(std::span(&call, 1));
-  const auto bytes = engine_.read_output(program, "logits", room_);
-  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+  const size_t first = 0;
+  return output_of(batch_of(std::span(&row, 1), std::span(&first, 1), places)).numbers;
 }
 
 }  // namespace brrr::infer

@@ -1,32 +1,43 @@
 #pragma once
-// Inference with encoders: vectors, classes or tokens for texts. Texts of similar length go through
-// together, padded to one length, and each gets what it would get alone; results come in the order
-// in which batches are computed.
+// Encoder: the vectors or logits of texts, by any Runnable that takes their tokens: an encoder of
+// models/ or a file with the inputs that exporters name. Texts of similar length go through
+// together. Their rows are padded, and what no text's token is, is never seen, so that a result
+// does not depend on the texts beside it (but where a file quantises activations by the largest of
+// a whole batch). A file's token vectors are pooled as for our own encoders.
 
-#include <cstdint>
-#include <functional>
-#include <span>
+#include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "infer/embedder.h"
-#include "infer/room.h"
+#include "infer/runner.h"
 #include "models/model.h"
-#include "runtime/bindings.h"
 
 namespace brrr::infer {
 
 struct EncoderOptions {
   DType precision = DType::f32;  // of weights and products
-  int64_t batch_size = 32;       // texts at a time
-  Memory memory = {};            // that it may take; by default any
-  int64_t beside = 0;            // bytes of that memory which the caller's texts and results take
+  int64_t batch_size = 32;
+  Memory memory = {};
+  int64_t beside = 0;  // bytes of that memory which the caller's texts and results take
+};
+
+/// What is read of a text, and what is made of it.
+struct EncoderTask {
+  std::string name;        // of the file or folder, for errors
+  models::Task task;       // how token vectors become one, where the Runnable gives those
+  int64_t context = 512;   // the longest text, in tokens
+  int64_t vocabulary = 0;  // ids are below it; 0: not known
 };
 
 class Encoder final : public Embedder {
  public:
+  /// Allocates, and runs a row of one token. Throws UserError for other inputs than those of
+  /// forward_runnable() or Model::exchange(), or without an output that the task needs.
+  Encoder(const std::shared_ptr<const Runnable>& runnable, const Backend& backend, EncoderTask task,
+          const EncoderOptions& options = {});
   /// `weights` has each parameter of the model by name.
-  Encoder(models::ModelPtr model, const Backend& backend,
+  Encoder(const models::ModelPtr& model, const Backend& backend,
           std::shared_ptr<const WeightSource> weights, const EncoderOptions& options = {});
 
   /// The numbers of a row are [D] of an embedding, [K] of classes and values, [tokens of the row,
@@ -35,37 +46,56 @@ class Encoder final : public Embedder {
   /// that are longer than the model takes, and (exit 3) a single row that does not fit.
   void run(std::span<const EncoderRow> rows, const OnRow& on_row) override;
 
-  /// Head::embedding.
-  int64_t width() const override;
+  /// The numbers of an embedding, or of the logits of a text or a token.
+  int64_t width() const override { return width_; }
+  /// The most tokens of a text: what the task says, or a file's fixed length.
+  int64_t context() const { return task_.context; }
+  /// Whether the Runnable gives a vector for each text itself.
+  bool is_pooled() const { return is_pooled_; }
 
   /// Head::masked_token: the logits of tokens `places` of a row, [places, V], valid until the next
   /// call.
   std::span<const float> logits_at(const EncoderRow& row, std::span<const int32_t> places);
 
-  const models::Model& model() const { return *model_; }
-  int64_t arena_bytes() const { return engine_.arena_bytes(); }
+  int64_t arena_bytes() const { return runner_->session().engine().arena_bytes(); }
 
  private:
+  /// What an input holds.
+  enum class Holds : uint8_t { ids, mask, types, positions, lengths, places };
+  struct Input {
+    Port port;
+    Holds holds;
+  };
+  struct Batch {
+    PortValues inputs;
+    std::vector<int32_t> lengths;  // of the texts
+    int64_t length = 0;            // of the rows
+  };
+  static std::optional<Holds> known_input(std::string_view name);
+  void find_inputs(const Runnable& runnable);
+  void find_output(const Runnable& runnable);
   void check(const EncoderRow& row) const;
-  size_t program_for(int64_t batch, int64_t length);
-  Graph compiled(const Graph& graph) const;
+  Batch batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
+                 std::span<const int32_t> places = {}) const;
+  /// What the Runnable gives, as f32.
+  OutputView output_of(const Batch& batch);
   void run_batch(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
                  const OnRow& on_row);
-  /// The inputs of a program, held while it runs.
-  struct Feed {
-    std::vector<int32_t> tokens, types, lengths;
-    void add(const EncoderRow& row, int64_t length);
-    void give(Call& call, bool has_types) const;
-  };
+  /// [B, width()] of the vectors of tokens.
+  std::span<const float> pooled(const OutputView& tokens, const Batch& batch);
+  [[noreturn]] void refuse(const Shape& shape, const std::string& expected) const;
 
-  models::ModelPtr model_;
-  models::Head head_;
-  int64_t vocabulary_, context_;
+  EncoderTask task_;
   EncoderOptions options_;
-  Room memory_;
-  Engine engine_;
-  Bindings bindings_;
-  std::vector<std::byte> room_;  // results of a device whose memory is not the host's
+  std::vector<Input> inputs_;
+  std::string output_;
+  DType output_dtype_ = DType::f32;
+  bool is_pooled_ = false;
+  std::optional<int64_t> fixed_batch_, fixed_length_;
+  int64_t width_ = 0;
+  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<RunnableSession> pooling_;
+  std::vector<float> floats_;  // of an output in another format
 };
 
 }  // namespace brrr::infer

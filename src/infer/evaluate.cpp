@@ -6,8 +6,7 @@
 #include "base/clock.h"
 #include "base/human.h"
 #include "data/loader.h"
-#include "infer/generator.h"
-#include "passes/pipeline.h"
+#include "infer/runner.h"
 
 namespace brrr::infer {
 namespace {
@@ -29,6 +28,12 @@ std::string fault_of(double loss, const io::ModelFolder& model) {
       "{}, although every weight is finite: activations overflow; try --precision fp32 or an "
       "earlier checkpoint",
       what);
+}
+
+HostTensor zeros_of(const Port& port) {
+  std::vector<int64_t> sizes;
+  for (const PortDim& dim : port.dims) sizes.push_back(dim.size);
+  return {port.dtype, Shape(sizes)};
 }
 
 }  // namespace
@@ -53,33 +58,28 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   l.context = std::min(options.context > 0 ? options.context : longest, tokens.tokens() - 1);
   l.batch = std::min(options.batch_size, (tokens.tokens() - 2) / l.context + 1);
 
-  Room room(backend, options.memory);
-  Engine engine(backend, WrittenBy::loader);
-  engine.use_weights(model.weights);
-  PipelineOptions p;
-  p.precision = options.precision;
-  p.parameter_dtype = options.precision;
-  p.refresher = Refresher::loader;
-  const Graph graph =
-      run_pipeline(model.definition->loss(l.batch, l.context), engine.backend().target(), p);
+  const std::shared_ptr<const Runnable> loss =
+      runnable_of(model.definition->loss(l.batch, l.context), model.weights);
+  RunnableOptions how;
+  how.passes = for_inference(options.precision);
   // The batches ahead, one in the hands of the worker, and the current one; tokens and targets.
   const int64_t batches_held = l.workers * (l.prefetch_factor + 1) + 1;
-  room.set_limit(engine, graph, batches_held * l.batch * l.context * 2 * int64_t{sizeof(int32_t)});
-  const size_t program = engine.add(graph);
-  room.check(engine);
-  engine.allocate();
-  engine.load_weights();
+  Runner runner(loss, backend, how, options.memory,
+                batches_held * l.batch * l.context * 2 * int64_t{sizeof(int32_t)});
+  PortValues inputs;
+  for (const Port& port : loss->inputs()) inputs.emplace(port.name, zeros_of(port));
+  runner.prepare(inputs);
+  inputs.insert_or_assign("loss_scale", HostTensor::of<float>({}, {1}));
 
   io::Loader loader(tokens, l);
   Evaluation result;
   const int64_t batches = loader.batches_per_pass();
   for (int64_t i = 0; i < batches; ++i) {
     const io::Batch& batch = loader.next();
-    const float scale = 1;
-    Call call{program, {}, {"loss"}};
-    for (const io::Batch::Tensor& t : batch.tensors) call.inputs.push_back({t.name, t.bytes()});
-    call.set("loss_scale", std::span(&scale, 1));
-    result.loss += engine.run(std::span(&call, 1))[0][0];
+    for (const io::Batch::Tensor& t : batch.tensors)
+      if (const auto input = inputs.find(t.name); input != inputs.end())
+        std::ranges::copy(t.bytes(), input->second.tensors[0].bytes.begin());
+    result.loss += runner.run_in_place(inputs).numbers[0];
     result.tokens += batch.count;
     if (options.progress) options.progress(i + 1, batches);
     if (!std::isfinite(result.loss)) {  // no later batch can mend it

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <bit>
 
-#include "passes/pipeline.h"
+#include "infer/model_runnable.h"
 
 namespace brrr::infer {
 namespace {
 
 constexpr int64_t kWindowStep = 64;  // without a cache, lengths are rounded up to this
-// What the programs of all lengths may take for themselves: this share of the arena, or this.
-constexpr int64_t kBudgetShare = 8, kLeastBudget = int64_t{4} << 20;
 
 /// Room for that many positions: powers of two and the steps halfway between them, so that a few
 /// sizes serve all requests; at most the model's.
@@ -27,23 +25,42 @@ int64_t context_of(const models::Model& model, int64_t asked) {
   return asked > 0 ? std::min(asked, most) : most;
 }
 
+std::shared_ptr<const Runnable> runnable_for(const models::ModelPtr& model,
+                                             std::shared_ptr<const WeightSource> weights,
+                                             const GeneratorOptions& options, int64_t context) {
+  return options.use_cache ? decode_runnable(model, std::move(weights), context, options.precision)
+                           : forward_runnable(model, std::move(weights));
+}
+
+RunnableOptions how_to_run(DType precision) {
+  RunnableOptions how;
+  how.passes = for_inference(precision);
+  return how;
+}
+
+/// One row of tokens, and the place of the first of them where a cache holds those before it.
+PortValues inputs_for(std::vector<int32_t> tokens, std::optional<int64_t> position) {
+  PortValues inputs;
+  const int64_t length = std::ssize(tokens);
+  inputs.emplace("tokens", HostTensor::of<int32_t>({1, length}, tokens));
+  if (position)
+    inputs.emplace("position", HostTensor::of<int32_t>({}, {static_cast<int32_t>(*position)}));
+  return inputs;
+}
+
 }  // namespace
 
 Generator::Generator(models::ModelPtr model, const Backend& backend,
                      std::shared_ptr<const WeightSource> weights, const GeneratorOptions& options)
-    : model_(std::move(model)),
-      context_(rounded_up(options.positions, context_of(*model_, options.context))),
+    : vocabulary_(model->sizes().vocabulary),
+      context_(rounded_up(options.positions, context_of(*model, options.context))),
       options_(options),
-      memory_(backend, options.memory),
-      engine_(backend, WrittenBy::loader),
-      bindings_(engine_) {
-  engine_.use_weights(std::move(weights));
-  program_for(1);
-  program_for(largest_length());
-  memory_.check(engine_);
-  engine_.allocate();
-  bindings_.set_budget(std::max(kLeastBudget, engine_.arena_bytes() / kBudgetShare));
-  engine_.load_weights();
+      runner_(runnable_for(model, std::move(weights), options, context_), backend,
+              how_to_run(options.precision), options.memory, 0, 0) {
+  for (const int64_t length : {int64_t{1}, largest_length()})
+    runner_.prepare(inputs_for(std::vector<int32_t>(static_cast<size_t>(length)),
+                               options_.use_cache ? std::optional(int64_t{0}) : std::nullopt));
+  runner_.allocate();
 }
 
 /// How many tokens a program will read at once, as far as the options tell.
@@ -57,68 +74,25 @@ int64_t Generator::padded(int64_t length) const {
   return std::min(context_, (length + kWindowStep - 1) / kWindowStep * kWindowStep);
 }
 
-size_t Generator::program_for(int64_t length) {
-  const auto compile = [&](const Binding& b) {
-    std::vector graphs{compiled(b)};
-    memory_.set_limit(engine_, graphs[0]);
-    return graphs;
-  };
-  return memory_.run([&] { return bindings_.get({.length = length}, compile)[0]; });
-}
-
-Graph Generator::compiled(const Binding& binding) const {
-  const Graph graph =
-      options_.use_cache
-          ? model_->decode(
-                {.length = binding.length, .capacity = context_, .cache = options_.precision})
-          : model_->forward(binding.batch, binding.length);
-  PipelineOptions p;
-  p.precision = options_.precision;
-  p.parameter_dtype = options_.precision;
-  p.refresher = Refresher::loader;
-  return run_pipeline(graph, engine_.backend().target(), p);
-}
-
-// One row of the program's logits.
-std::span<const float> Generator::logits_row(size_t program, int64_t row) {
-  const auto bytes = engine_.read_output(program, "logits", room_);
-  const auto* all = reinterpret_cast<const float*>(bytes.data());
-  const int64_t vocabulary = model_->sizes().vocabulary;
-  return {all + row * vocabulary, static_cast<size_t>(vocabulary)};
-}
-
-std::span<const float> Generator::run_cached(std::span<const int32_t> tokens, int64_t position) {
-  const size_t program = program_for(static_cast<int64_t>(tokens.size()));
-  const auto at = static_cast<int32_t>(position);
-  Call call{program, {}, {}};
-  call.set("tokens", tokens);
-  call.set("position", std::span(&at, 1));
-  engine_.run(std::span(&call, 1));
-  return logits_row(program, 0);
-}
-
 // Logits after the last token of the window.
 std::span<const float> Generator::logits_of(std::span<const int32_t> window) {
-  if (!options_.use_cache) {
-    const int64_t used = static_cast<int64_t>(window.size());
-    const int64_t length = padded(used);
-    const size_t program = program_for(length);
-    std::vector<int32_t> tokens(window.begin(), window.end());
-    tokens.resize(static_cast<size_t>(length), 0);  // causal: what follows cannot be seen
-    engine_.set_input<int32_t>(program, "tokens", tokens);
-    engine_.run(program);
-    return logits_row(program, used - 1);
-  }
-  return cached_.logits_of(window, window.size(),
-                           [this](std::span<const int32_t> tokens, int64_t position) {
-                             return run_cached(tokens, position);
-                           });
+  if (options_.use_cache)
+    return cached_.logits_of(
+        window, window.size(), [this](std::span<const int32_t> tokens, int64_t position) {
+          return runner_.run_in_place(inputs_for({tokens.begin(), tokens.end()}, position)).numbers;
+        });
+  const auto used = static_cast<size_t>(std::ssize(window));
+  std::vector<int32_t> tokens(window.begin(), window.end());
+  tokens.resize(static_cast<size_t>(padded(std::ssize(window))));  // causal: not seen
+  const auto rows = runner_.run_in_place(inputs_for(std::move(tokens), std::nullopt)).numbers;
+  const auto width = static_cast<size_t>(vocabulary_);
+  return rows.subspan((used - 1) * width, width);
 }
 
 std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_t count,
                                          Sampler sampler,
                                          const std::function<bool(int32_t)>& on_token) {
-  const Window window{context_, model_->sizes().vocabulary,
+  const Window window{context_, vocabulary_,
                       [this](std::span<const int32_t> tokens) { return logits_of(tokens); }};
   return continue_text(window, prompt, count, std::move(sampler), on_token);
 }

@@ -8,9 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "folders/model_folder.h"
-#include "infer/room.h"
-#include "runtime/bindings.h"
+#include "infer/runner.h"
+#include "models/model.h"
 #include "sampling/continuation.h"
 
 namespace brrr::infer {
@@ -41,25 +40,18 @@ class Generator {
   std::vector<int32_t> generate(std::span<const int32_t> prompt, int64_t count, Sampler sampler,
                                 const std::function<bool(int32_t)>& on_token = {});
 
-  int64_t arena_bytes() const { return engine_.arena_bytes(); }
+  int64_t arena_bytes() const { return runner_.session().engine().arena_bytes(); }
 
  private:
   std::span<const float> logits_of(std::span<const int32_t> window);
-  std::span<const float> run_cached(std::span<const int32_t> tokens, int64_t position);
-  std::span<const float> logits_row(size_t program, int64_t row);
-  size_t program_for(int64_t length);
   int64_t largest_length() const;
   int64_t padded(int64_t length) const;  // without a cache
-  Graph compiled(const Binding& binding) const;
 
-  models::ModelPtr model_;
-  int64_t context_ = 0;  // of the window: the model's, or as much as was asked for
+  int64_t vocabulary_;
+  int64_t context_;  // of the window: the model's, or as much as was asked for
   GeneratorOptions options_;
-  Room memory_;
-  Engine engine_;
-  Bindings bindings_;
+  Runner runner_;
   CachedTokens cached_;
-  std::vector<std::byte> room_;  // logits of a device whose memory is not the host's
 };
 
 }  // namespace brrr::infer

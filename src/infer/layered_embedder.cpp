@@ -8,7 +8,6 @@
 #include "models/encoder.h"
 #include "models/torch_activation.h"
 #include "ops/ops.h"
-#include "passes/pipeline.h"
 
 namespace brrr::infer {
 namespace {
@@ -68,31 +67,26 @@ Value apply(Value x, const io::SentenceLayer& layer, LayerWeights& weights) {
 LayeredEmbedder::LayeredEmbedder(std::unique_ptr<Embedder> vectors,
                                  const std::vector<io::SentenceLayer>& layers,
                                  const Backend& backend)
-    : vectors_(std::move(vectors)), engine_(backend) {
+    : vectors_(std::move(vectors)) {
   Graph g;
-  LayerWeights weights;
+  const auto weights = std::make_shared<LayerWeights>();
   Value x = g.input("x", {1, vectors_->width()}, DType::f32);
   for (const io::SentenceLayer& layer : layers) {
     Scope scope(g, layer.kind == Kind::normalize ? "normalize" : layer.folder.filename().string());
-    x = apply(x, layer, weights);
+    x = apply(x, layer, *weights);
   }
   g.output("y", x);
   width_ = x.shape().size(1);
-  PipelineOptions p;
-  p.refresher = Refresher::loader;
-  program_ = engine_.add(run_pipeline(g, engine_.backend().target(), p));
-  engine_.allocate();
-  engine_.load(weights.all());
+  layers_ = std::make_unique<RunnableSession>(runnable_of(g, {weights, &weights->all()}),
+                                              backend);  // kept by what it lists
 }
 
 // Row by row: what a row gets does not depend on the others, and beside the encoder it is little.
 void LayeredEmbedder::run(std::span<const EncoderRow> rows, const OnRow& on_row) {
   vectors_->run(rows, [&](size_t row, std::span<const float> numbers) {
-    Call call{program_, {}, {}};
-    call.set("x", numbers);
-    engine_.run(std::span(&call, 1));
-    const auto bytes = engine_.read_output(program_, "y", room_);
-    on_row(row, {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)});
+    const PortValues inputs{
+        {"x", HostTensor::of<float>({1, vectors_->width()}, {numbers.begin(), numbers.end()})}};
+    on_row(row, layers_->run_in_place(inputs).numbers);
   });
 }
 

@@ -7,7 +7,7 @@
 
 #include "folders/sentence_folder.h"
 #include "infer/embedder.h"
-#include "runtime/engine.h"
+#include "runtime/runnable_session.h"
 
 namespace brrr::infer {
 
@@ -23,9 +23,7 @@ class LayeredEmbedder final : public Embedder {
  private:
   std::unique_ptr<Embedder> vectors_;
   int64_t width_ = 0;
-  Engine engine_;
-  size_t program_ = 0;  // "x" [1, C] to "y" [1, D]
-  std::vector<std::byte> room_;
+  std::unique_ptr<RunnableSession> layers_;  // "x" [1, C] to "y" [1, D]
 };
 
 }  // namespace brrr::infer

@@ -9,7 +9,6 @@ namespace brrr::infer {
 namespace {
 
 namespace exchange_names = models::exchange_names;
-using modules::ModuleValues;
 using Sizes = std::vector<int64_t>;
 
 /// Sizes of batch, length and past that fit a context; all of one example differ.
@@ -39,11 +38,11 @@ HostTensor integers(const Type& type, const std::function<int64_t(int64_t)>& f) 
 }
 
 /// Texts with padding behind the first and in front of the second.
-ModuleValues texts_for(const Graph& graph, int64_t vocabulary) {
+PortValues texts_for(const Graph& graph, int64_t vocabulary) {
   std::mt19937 random(7);
   std::uniform_int_distribution<int64_t> token(0, vocabulary - 1);
   std::normal_distribution<double> normal;
-  ModuleValues inputs;
+  PortValues inputs;
   for (const NodeId id : graph.inputs(InputKind::data)) {
     const std::string& name = graph.input_name(id);
     const Type& type = graph.type({id, 0});

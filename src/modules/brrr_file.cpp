@@ -67,20 +67,10 @@ Json names_of_outputs(const Graph& graph) {
   return names;
 }
 
-Port port_of(const std::string& name, const Type& type) {
-  Port port;
-  port.name = name;
-  port.type = std::string(name_of(type.dtype));
-  port.dtype = type.dtype;
-  port.has_shape = true;
-  for (const Dim& d : type.shape.dims())
-    port.dims.push_back(d.is_symbol() ? PortDim{-1, d.name()} : PortDim{d.size(), ""});
-  return port;
-}
-
-class BrrrModule final : public Module {
+class BrrrModule final : public Runnable {
  public:
-  BrrrModule(const fs::path& path, bool verify) : file_(path) {
+  BrrrModule(const fs::path& path, bool verify)
+      : weights_(std::make_shared<io::SafetensorsFile>(path)), file_(*weights_) {
     const io::Metadata& about = file_.metadata();
     const auto entry = [&](const char* key) -> const std::string& {
       const auto at = about.find(key);
@@ -119,7 +109,7 @@ class BrrrModule final : public Module {
     check_names("inputs", names_of_inputs(graph_));
     check_names("outputs", names_of_outputs(graph_));
     for (const auto& [key, value] : about) {
-      if (key.starts_with(kMost)) integer_of(key, value);
+      if (key.starts_with(kMost)) take_most(key, value);
       if (key.starts_with(kLowest)) take_lowest(key, value);
     }
     take_file_names();
@@ -133,7 +123,7 @@ class BrrrModule final : public Module {
   const std::vector<Port>& inputs() const override { return inputs_; }
   const std::vector<Port>& outputs() const override { return outputs_; }
 
-  Lowered lower(const Request& request) const override {
+  LoweredGraph lower(const GraphRequest& request) const override {
     std::vector<std::pair<std::string, int64_t>> sizes;
     for (const NodeId id : graph_.inputs(InputKind::data)) {
       const std::string& name = graph_.input_name(id);
@@ -141,18 +131,12 @@ class BrrrModule final : public Module {
       if (given == request.data.end()) user_error("the input '{}' is missing", name);
       bind(name, graph_.type({id, 0}), given->second, sizes);
     }
-    Lowered lowered;
-    lowered.graph = specialize(graph_, sizes);
-    std::erase_if(lowered.graph.outputs(), [&](const Output& out) {
-      return std::ranges::find(request.wanted, out.name) == request.wanted.end();
-    });
-    lowered.graph = drop_dead(std::move(lowered.graph));
+    LoweredGraph lowered;
+    lowered.graph = with_outputs(specialize(graph_, sizes), request.wanted);
     return lowered;
   }
 
-  std::span<const std::byte> weight(std::string_view name) const override {
-    return file_.get(name).bytes;
-  }
+  std::shared_ptr<const WeightSource> weights() const override { return weights_; }
   std::map<std::string, std::string> files() const override {
     std::map<std::string, std::string> files;
     for (const std::string& name : files_) {
@@ -173,11 +157,6 @@ class BrrrModule final : public Module {
     if (type != file_.metadata().end()) text += ", " + type->second;
     return text;
   }
-  uint64_t file_bytes() const override {
-    uint64_t bytes = 0;
-    for (const io::TensorView& t : file_.tensors()) bytes += t.bytes.size();
-    return bytes;
-  }
 
  private:
   /// Whether the header names what the graph has.
@@ -193,6 +172,12 @@ class BrrrModule final : public Module {
     } catch (const UserError& error) {
       user_error("{}: the entry '{}': {}", file_.what(), key, error.what());
     }
+  }
+  void take_most(const std::string& key, const std::string& value) {
+    const int64_t most = integer_of(key, value);
+    for (Port& port : inputs_)
+      for (PortDim& dim : port.dims)
+        if (dim.size < 0 && kMost + dim.name == key) dim.most = most;
   }
   void take_lowest(const std::string& key, const std::string& value) {
     const auto port =
@@ -222,13 +207,13 @@ class BrrrModule final : public Module {
       files_.push_back(text);
     }
   }
-  void check_most(const std::string& input, const std::string& name, int64_t size) const {
-    const auto most = file_.metadata().find(kMost + name);
-    if (most != file_.metadata().end() && size > integer_of(most->first, most->second))
+  void check_most(const Port& input, size_t axis, int64_t size) const {
+    const PortDim& dim = input.dims[axis];
+    if (dim.most >= 0 && size > dim.most)
       user_error(
           "the input '{}' has the size {} for '{}'; the file takes at most {}: give "
           "less, or export the model for more",
-          input, size, name, most->second);
+          input.name, size, dim.name, dim.most);
   }
 
   // Names of sizes take the sizes of what is given.
@@ -244,7 +229,7 @@ class BrrrModule final : public Module {
       }
       const auto known =
           std::ranges::find(sizes, dim.name(), &std::pair<std::string, int64_t>::first);
-      check_most(input, dim.name(), size);
+      check_most(*find_port(inputs_, input), static_cast<size_t>(axis), size);
       if (known == sizes.end())
         sizes.emplace_back(dim.name(), size);
       else if (known->second != size)
@@ -254,7 +239,8 @@ class BrrrModule final : public Module {
     if (!fits) user_error("the input '{}' must be {}; got {}", input, declared.str(), given.str());
   }
 
-  io::SafetensorsFile file_;
+  std::shared_ptr<const io::SafetensorsFile> weights_;
+  const io::SafetensorsFile& file_;
   Graph graph_;
   std::vector<Port> inputs_, outputs_;
   std::vector<std::string> files_;
@@ -293,7 +279,7 @@ bool is_brrr_file(const fs::path& path) {
          text.substr(kLengthBytes, 4096).find("\"brrr_version\"") != std::string_view::npos;
 }
 
-std::shared_ptr<const Module> open_brrr_file(const fs::path& path, bool verify) {
+std::shared_ptr<const Runnable> open_brrr_file(const fs::path& path, bool verify) {
   return std::make_shared<BrrrModule>(path, verify);
 }
 

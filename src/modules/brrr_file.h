@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "formats/safetensors.h"
-#include "modules/module.h"
+#include "runtime/runnable.h"
 
 namespace brrr::modules {
 
@@ -35,6 +35,6 @@ bool is_brrr_file(const fs::path& path);
 
 /// Opens a file: the graph and everything that the header says are checked, against its SHA-256,
 /// too; the data of the weights only with `verify`. Throws UserError.
-std::shared_ptr<const Module> open_brrr_file(const fs::path& path, bool verify = false);
+std::shared_ptr<const Runnable> open_brrr_file(const fs::path& path, bool verify = false);
 
 }  // namespace brrr::modules

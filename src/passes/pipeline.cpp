@@ -184,6 +184,14 @@ Graph run_passes(std::span<const Pass> table, const Graph& graph, const Target& 
   return Pipeline(table, target, options, report).run(graph);
 }
 
+PipelineOptions for_inference(DType precision) {
+  PipelineOptions options;
+  options.precision = precision;
+  options.parameter_dtype = precision;
+  options.refresher = Refresher::loader;
+  return options;
+}
+
 Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& options,
                    PipelineReport* report) {
   return run_passes(pass_table(), graph, target, options, report);

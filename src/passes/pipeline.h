@@ -34,6 +34,10 @@ struct PipelineOptions {
   bool verify = false;
 };
 
+/// The options of a process that only reads its weights: products and weights in `precision`, and
+/// derived weights (panels) that a loader makes once.
+PipelineOptions for_inference(DType precision);
+
 struct PassRecord {
   std::string name;
   double milliseconds = 0;

@@ -3,7 +3,6 @@
 // is first asked for and kept while there is room. The programs are the engine's: they share its
 // state and its temporary bytes, so what a binding takes for itself is little.
 
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,32 +14,30 @@
 
 namespace brrr {
 
-/// The sizes that programs are compiled for.
-struct Binding {
-  int64_t batch = 1, length = 0;
-  auto operator<=>(const Binding&) const = default;
-  /// "batch 1, length 64"
-  std::string str() const;
-};
-
 class Bindings {
  public:
   /// The compiled graphs of a binding, one for each of its programs.
-  using Compile = std::function<std::vector<Graph>(const Binding&)>;
+  using Compile = std::function<std::vector<Graph>()>;
+  /// Told the key of a binding that was dropped.
+  using OnDrop = std::function<void(const std::string& key)>;
 
-  explicit Bindings(Engine& engine, const ProgramOptions& options = {})
-      : engine_(engine), options_(options) {}
+  explicit Bindings(Engine& engine, const ProgramOptions& options = {}, OnDrop on_drop = {})
+      : engine_(engine), options_(options), on_drop_(std::move(on_drop)) {}
   /// What all bindings may take for themselves (own_bytes()), but for the one that is used; 0, as
   /// it is at first: any number.
   void set_budget(int64_t bytes) { budget_ = bytes; }
 
-  /// The engine's ids of the binding's programs, compiled where they are not there. Beyond the
-  /// budget, or where the engine's limit leaves no room, the bindings that were used longest ago
-  /// are dropped. Throws UserError (exit 3) for a binding that does not fit alone, with the largest
-  /// length that would.
-  std::span<const size_t> get(const Binding& binding, const Compile& compile);
+  /// The engine's ids of the programs of a binding, compiled where they are not there. `key` tells
+  /// bindings apart, `name` ("batch 1, length 64") names this one in errors. Beyond the budget, or
+  /// where the engine's limit leaves no room, the bindings that were used longest ago are dropped.
+  /// Throws UserError (exit 3) for a binding that does not fit alone.
+  std::span<const size_t> get(const std::string& key, const std::string& name,
+                              const Compile& compile);
   /// The programs of a binding that is there; else none.
-  std::span<const size_t> find(const Binding& binding) const;
+  std::span<const size_t> find(const std::string& key) const;
+  /// Whether a binding of these graphs fits into the engine's limit if it is the only one.
+  bool fits_alone(const std::vector<Graph>& graphs) const;
+  void clear();
 
   size_t size() const { return entries_.size(); }
   /// The programs of every binding.
@@ -53,16 +50,18 @@ class Bindings {
     std::vector<size_t> programs;
     mutable uint64_t used = 0;  // when, by uses_
   };
-  std::vector<Program> compiled(const Binding& binding, const Compile& compile) const;
+  using Entries = std::map<std::string, Entry>;
+  std::vector<Program> compiled(const std::vector<Graph>& graphs) const;
   /// What the engine would need with this binding alone.
   int64_t bytes_alone(std::span<const Program> programs) const;
-  [[noreturn]] void refuse(const Binding& binding, int64_t needed, const Compile& compile) const;
+  void drop(Entries::iterator entry);
   void drop_oldest();
 
   Engine& engine_;
   ProgramOptions options_;
+  OnDrop on_drop_;
   int64_t budget_ = 0;
-  std::map<Binding, Entry> entries_;
+  Entries entries_;
   mutable uint64_t uses_ = 0;
 };
 

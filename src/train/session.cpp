@@ -26,18 +26,18 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   pipeline_.refresher = Refresher::update;
   pipeline_.disabled = options.disabled_passes;
   pipeline_.dump_folder = options.dump_folder;
-  usual_ = binding_of(loss_graph);
+  usual_ = shape_of(loss_graph);
   add_step(loss_graph, "");
-  usual_eval_ = binding_of(eval_graph);
+  usual_eval_ = shape_of(eval_graph);
   add_eval(eval_graph);
 }
 
 void Session::add_eval(const Graph& eval_graph) {
   const Stopwatch watch;
-  const Binding binding = binding_of(eval_graph);
+  const BatchShape shape = shape_of(eval_graph);
   PipelineOptions p = pipeline_;
-  p.dump_prefix = binding == usual_eval_ ? "eval_" : fmt::format("eval_length{}_", binding.length);
-  evals_.get(binding, [&](const Binding&) {
+  p.dump_prefix = shape == usual_eval_ ? "eval_" : fmt::format("eval_length{}_", shape.length);
+  evals_.get(shape.key(), "evaluation", [&] {
     return std::vector{run_pipeline(eval_graph, engine_.backend().target(), p, &report_)};
   });
   compile_seconds_ += watch.seconds();
@@ -52,7 +52,9 @@ void Session::add_decode(const Graph& decode_graph) {
   compile_seconds_ += watch.seconds();
 }
 
-Binding Session::binding_of(const Graph& loss_graph) const {
+std::string Session::BatchShape::key() const { return fmt::format("{:12}{:12}", rows, length); }
+
+Session::BatchShape Session::shape_of(const Graph& loss_graph) const {
   const NodeId first = loss_graph.inputs(InputKind::data).front();  // as io::Batch::positions()
   const Shape& shape = loss_graph.type({first, 0}).shape;
   const int64_t rows = shape.rank() > 1 ? shape.size(0) : 1;
@@ -70,7 +72,7 @@ void Session::add_step(const Graph& loss_graph, const std::string& prefix) {
     p.dump_prefix = prefix + name + "_";
     return run_pipeline(graph, engine_.backend().target(), p, &report_);
   };
-  bindings_.get(binding_of(loss_graph), [&](const Binding&) {
+  bindings_.get(shape_of(loss_graph).key(), "a step", [&] {
     std::vector<Graph> graphs;
     if (options_.accumulation > 1) graphs.push_back(build(optim::Accumulation::first, "first"));
     if (options_.accumulation > 2) graphs.push_back(build(optim::Accumulation::middle, "middle"));
@@ -94,7 +96,7 @@ std::vector<Session::ProgramUse> Session::programs() const {
   if (ids.size() > 1) list.push_back({"first", program(0), 1});
   if (ids.size() > 2) list.push_back({"middle", program(1), options_.accumulation - 2});
   list.push_back({ids.size() > 1 ? "last" : "step", program(ids.size() - 1), 1});
-  list.push_back({"eval", &engine_.program(evals_.find(usual_eval_)[0]), 0});
+  list.push_back({"eval", &engine_.program(evals_.find(usual_eval_.key())[0]), 0});
   if (decode_) list.push_back({"decode", &engine_.program(*decode_), 0});
   return list;
 }
@@ -109,7 +111,7 @@ std::vector<const Program*> Session::all_programs() const {
 
 Session::StepPrograms Session::programs_for(const io::Batch& batch) const {
   const auto positions = static_cast<int64_t>(batch.positions());
-  const StepPrograms found = bindings_.find({usual_.batch, positions / usual_.batch});
+  const StepPrograms found = bindings_.find(BatchShape{usual_.rows, positions / usual_.rows}.key());
   return found.empty() ? usual() : found;
 }
 
@@ -229,8 +231,8 @@ void Session::look_at_step(int64_t step, const io::Batch& batch, double learning
 double Session::loss_sum(const io::Batch& batch, std::vector<float>* logits) {
   const float one = 1;
   const auto positions = static_cast<int64_t>(batch.positions());
-  auto programs = evals_.find({usual_eval_.batch, positions / usual_eval_.batch});
-  if (programs.empty()) programs = evals_.find(usual_eval_);
+  auto programs = evals_.find(BatchShape{usual_eval_.rows, positions / usual_eval_.rows}.key());
+  if (programs.empty()) programs = evals_.find(usual_eval_.key());
   const Call call = call_with(programs[0], batch, one);
   const double loss = engine_.run(std::span(&call, 1))[0][0];
   if (logits != nullptr) {

@@ -109,8 +109,14 @@ class Session {
   using StepPrograms = std::span<const size_t>;
   void add_step(const Graph& loss_graph, const std::string& prefix);
   void add_eval(const Graph& eval_graph);
-  Binding binding_of(const Graph& loss_graph) const;
-  StepPrograms usual() const { return bindings_.find(usual_); }
+  /// What the programs of a step or of an evaluation are compiled for.
+  struct BatchShape {
+    int64_t rows = 1, length = 0;
+    bool operator==(const BatchShape&) const = default;
+    std::string key() const;  // of Bindings
+  };
+  BatchShape shape_of(const Graph& loss_graph) const;
+  StepPrograms usual() const { return bindings_.find(usual_.key()); }
   StepPrograms programs_for(const io::Batch& batch) const;
   // The scalars that a step's programs take, held while they run.
   struct Scalars {
@@ -142,9 +148,9 @@ class Session {
   PipelineOptions pipeline_;  // of every program
   std::string loss_ = "loss";
   Bindings bindings_;
-  Binding usual_;   // of batches of the usual shape
+  BatchShape usual_;
   Bindings evals_;  // one program each
-  Binding usual_eval_;
+  BatchShape usual_eval_;
   std::optional<size_t> decode_;
   std::vector<std::byte> room_;  // logits of a device whose memory is not the host's
 };

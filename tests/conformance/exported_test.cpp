@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backend/cpu/target.h"
+#include "modules/open_module.h"
 #include "support/exported_models.h"
 
 namespace brrr::test {
@@ -45,11 +46,11 @@ class ExportedModels : public testing::TestWithParam<ExportedModel> {};
 
 TEST_P(ExportedModels, ComputeAsPyTorchDoesAndAreRecognised) {
   const std::string name = GetParam().name;
-  modules::ModuleOptions how;
+  RunnableOptions how;
   how.explain = true;
-  modules::ModuleSession session(modules::open_module(kExported / (name + ".onnx")),
-                                 cpu::cpu_backend(), how);
-  const modules::ModuleValues y = session.run(exported_inputs(session.module(), name));
+  RunnableSession session(modules::open_module(kExported / (name + ".onnx")), cpu::cpu_backend(),
+                          how);
+  const PortValues y = session.run(exported_inputs(session.runnable(), name));
   expect_near(y.at("y").tensor(), exported_tensor(name + "/y"), 1e-5);
   ASSERT_EQ(session.notes().size(), 1u);
   std::vector<std::string> formulas;

@@ -11,8 +11,8 @@
 #include "backend/cpu/target.h"
 #include "conformance/onnx_suite.h"
 #include "formats/npy.h"
-#include "modules/module_session.h"
 #include "modules/onnx/onnx_module.h"
+#include "runtime/runnable_session.h"
 #include "support/models_folder.h"
 
 namespace brrr::test {
@@ -84,7 +84,7 @@ void expect_golden(const Floats& got, const std::string& name) {
   const fs::path path_of_model = models_folder() / (file);                                       \
   if (!fs::exists(path_of_model))                                                                \
     GTEST_SKIP() << path_of_model << " is missing; $BRRR_MODELS names the folder that holds it"; \
-  modules::ModuleSession session(onnx::open_module(path_of_model), cpu::cpu_backend())
+  RunnableSession session(onnx::open_module(path_of_model), cpu::cpu_backend())
 
 TEST(OnnxModels, RecurrentLayers) {
   size_t cases = 0;
@@ -111,11 +111,11 @@ TEST_P(SileroFile, HearsWhatOnnxRuntimeHears) {
   std::memcpy(sr.bytes.data(), &rate, sizeof(rate));
   Floats got;
   for (const Floats& frame : frames(rate)) {
-    modules::ModuleValues in{{"input", tensor({1, std::ssize(frame)}, frame)}, {"state", state}};
-    if (std::ranges::find(session.module().inputs(), "sr", &modules::Port::name) !=
-        session.module().inputs().end())
+    PortValues in{{"input", tensor({1, std::ssize(frame)}, frame)}, {"state", state}};
+    if (std::ranges::find(session.runnable().inputs(), "sr", &Port::name) !=
+        session.runnable().inputs().end())
       in["sr"] = sr;
-    const modules::ModuleValues out = session.run(in);
+    const PortValues out = session.run(in);
     append(got, out.at("output").tensor());
     state = out.at("stateN").tensor();
   }
@@ -136,7 +136,7 @@ TEST(OnnxModels, SileroHearsManyFramesAtOnce) {
   Floats all;
   for (const Floats& frame : frames(16000)) all.insert(all.end(), frame.begin(), frame.end());
   const HostTensor zero(DType::f32, {1, 1, kState});
-  const modules::ModuleValues out =
+  const PortValues out =
       session.run({{"input", tensor({kFrames, 576}, all)}, {"h", zero}, {"c", zero}});
   Floats got;
   for (const char* name : {"speech_probs", "hn", "cn"}) append(got, out.at(name).tensor());
@@ -154,7 +154,7 @@ TEST(OnnxModels, MagikaKnowsKindsOfFiles) {
         static_cast<int32_t>(is_padding ? 256 : random[static_cast<size_t>(i)] % 257);
     std::memcpy(bytes.bytes.data() + i * 4, &token, 4);
   }
-  const modules::ModuleValues out = session.run({{"bytes", bytes}});
+  const PortValues out = session.run({{"bytes", bytes}});
   Floats got;
   append(got, out.at("target_label").tensor());
   expect_golden(got, "magika");
@@ -169,13 +169,13 @@ HostTensor picture(int64_t height, int64_t width) {
 
 TEST(OnnxModels, PicturesOfAnySize) {
   OPEN_OR_SKIP(turned, "ppocr/ch_ppocr_mobile_v2.0_cls_infer.onnx");
-  modules::ModuleSession reads(
-      onnx::open_module(models_folder() / "ppocr/ch_PP-OCRv4_rec_infer.onnx"), cpu::cpu_backend());
+  RunnableSession reads(onnx::open_module(models_folder() / "ppocr/ch_PP-OCRv4_rec_infer.onnx"),
+                        cpu::cpu_backend());
   Floats got;
   for (const auto& [height, width] : {std::pair(48, 192), {48, 100}, {64, 27}, {97, 131}, {33, 33}})
     append(got, turned.run({{"x", picture(height, width)}}).begin()->second.tensor());
   for (const int64_t width : {96, 160, 200, 320, 437}) {
-    const modules::ModuleValues out = reads.run({{"x", picture(48, width)}});
+    const PortValues out = reads.run({{"x", picture(48, width)}});
     const HostTensor& characters = out.begin()->second.tensor();
     const int64_t count = characters.shape.size(2);
     for (int64_t row = 0; row < characters.shape.size(1); ++row) {

@@ -10,8 +10,8 @@
 
 #include "backend/cpu/target.h"
 #include "formats/safetensors.h"
-#include "modules/module_session.h"
 #include "modules/onnx/onnx_module.h"
+#include "runtime/runnable_session.h"
 
 namespace brrr::test {
 namespace {
@@ -52,9 +52,9 @@ TEST_P(OnnxOperators, ComputeAsOnnxRuntimeDoes) {
   const auto model = operator_goldens().get(prefix + "model").bytes;
   const auto file =
       onnx::File::parse({reinterpret_cast<const char*>(model.data()), model.size()}, GetParam());
-  modules::ModuleSession session(onnx::open_module(file), cpu::cpu_backend());
-  modules::ModuleValues inputs;
-  for (const modules::Port& port : session.module().inputs()) {
+  RunnableSession session(onnx::open_module(file), cpu::cpu_backend());
+  PortValues inputs;
+  for (const Port& port : session.runnable().inputs()) {
     const io::TensorView& t = operator_goldens().get(prefix + "in/" + port.name);
     HostTensor x(t.dtype, t.shape);
     if (!x.bytes.empty()) std::memcpy(x.bytes.data(), t.bytes.data(), x.bytes.size());

@@ -14,8 +14,8 @@
 #include "backend/cpu/target.h"
 #include "base/errors.h"
 #include "conformance/onnx_suite.h"
-#include "modules/module_session.h"
 #include "modules/onnx/onnx_module.h"
+#include "runtime/runnable_session.h"
 #include "support/long_proof.h"
 #include "support/models_folder.h"
 
@@ -111,17 +111,16 @@ TEST(OnnxSuite, LightModelsGiveWhatIsExpected) {
     if (file.extension() != ".onnx") continue;
     if (!is_long() && name != "light_squeezenet" && name != "light_densenet121") continue;
     SCOPED_TRACE(name);
-    modules::ModuleSession session(onnx::open_module(file), cpu::cpu_backend());
-    const modules::Port& input = session.module().inputs()[0];
+    RunnableSession session(onnx::open_module(file), cpu::cpu_backend());
+    const Port& input = session.runnable().inputs()[0];
     std::vector<int64_t> sizes;
-    for (const modules::PortDim& d : input.dims) sizes.push_back(d.size < 0 ? 1 : d.size);
+    for (const PortDim& d : input.dims) sizes.push_back(d.size < 0 ? 1 : d.size);
     const int64_t n = Shape(sizes).elements();
     std::vector<float> values(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i)
       values[static_cast<size_t>(i)] =
           static_cast<float>(static_cast<double>(i) / static_cast<double>(n));
-    const modules::ModuleValues outputs =
-        session.run({{input.name, HostTensor::of<float>(sizes, values)}});
+    const PortValues outputs = session.run({{input.name, HostTensor::of<float>(sizes, values)}});
     const HostTensor& given = outputs.begin()->second.tensor();
     const std::string bytes = read_file(folder / (name + "_output_0.pb"));
     const onnx::TensorProto expected = onnx::parse_tensor(bytes, name);

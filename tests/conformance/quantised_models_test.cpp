@@ -9,8 +9,8 @@
 
 #include "backend/cpu/target.h"
 #include "formats/safetensors.h"
-#include "modules/module_session.h"
 #include "modules/onnx/onnx_module.h"
+#include "runtime/runnable_session.h"
 #include "support/models_folder.h"
 
 namespace brrr::test {
@@ -55,9 +55,9 @@ TEST_P(Taggers, DecideAsOnnxRuntimeDoes) {
   const fs::path path = models_folder() / "tashkeel" / (name + ".int8.onnx");
   if (!fs::exists(path)) GTEST_SKIP() << path << " is missing; see $BRRR_MODELS";
   const io::SafetensorsFile goldens = quantised_goldens();
-  modules::ModuleSession session(onnx::open_module(path), cpu::cpu_backend());
+  RunnableSession session(onnx::open_module(path), cpu::cpu_backend());
   const HostTensor ids = integers(goldens.get(name + "/ids"));
-  const modules::ModuleValues outputs = session.run({{session.module().inputs()[0].name, ids}});
+  const PortValues outputs = session.run({{session.runnable().inputs()[0].name, ids}});
   for (const auto& [port, value] : outputs) {
     SCOPED_TRACE(port);
     const HostTensor& t = value.tensor();
@@ -127,11 +127,10 @@ TEST(QuantisedMiniLm, SentencesHaveTheNeighboursThatOnnxRuntimeFinds) {
   const io::SafetensorsFile goldens = quantised_goldens();
   const HostTensor ids = integers(goldens.get("minilm/ids")),
                    mask = integers(goldens.get("minilm/mask"));
-  modules::ModuleSession session(onnx::open_module(path), cpu::cpu_backend());
-  const modules::ModuleValues outputs =
-      session.run({{"input_ids", ids},
-                   {"attention_mask", mask},
-                   {"token_type_ids", HostTensor(i64, ids.shape)}});
+  RunnableSession session(onnx::open_module(path), cpu::cpu_backend());
+  const PortValues outputs = session.run({{"input_ids", ids},
+                                          {"attention_mask", mask},
+                                          {"token_type_ids", HostTensor(i64, ids.shape)}});
   const auto means = means_of(outputs.at("last_hidden_state").tensor(), mask);
   const std::vector<double> flat = numbers_of(goldens.get("minilm/means"));
   for (size_t s = 0; s < means.size(); ++s) {

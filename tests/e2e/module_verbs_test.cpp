@@ -1,5 +1,6 @@
 // The verbs that take a model take an ONNX or .brrr file: its plan holds for its run, a run that
-// does not fit is refused, its kernels are timed, and texts get vectors.
+// does not fit is refused, its kernels are timed, and texts get vectors. A folder runs, and is
+// planned, like the file that can be exported from it.
 
 #include <cmath>
 
@@ -242,7 +243,6 @@ TEST_F(ModuleVerbs, WhatIsWrongIsOneLine) {
   fails({"embed", file, texts}, "expected tokenizer.json beside it");
   fs::copy(path("e/tokenizer.json"), path("tokenizer.json"));
   fails({"embed", file, texts}, "m.onnx: it has the input 'x'");
-  fails({"embed", at("e"), texts, "--device", "cuda"}, "runs on the CPU alone");
   const auto with = [&](const std::string& inputs, const std::string& outputs) {
     write("o.onnx",
           model(inputs + node("Cast", {"attention_mask"}, {"y"}, attribute("to", 1)) + outputs));
@@ -439,6 +439,55 @@ TEST_F(ModuleVerbs, AnExportedEncoderFindsTheSameNeighbours) {
       EXPECT_EQ(nearest, i ^ 1) << i;
     }
   }
+}
+
+// Nothing stands beside the file: its tokenizer is in it.
+TEST_F(ModuleVerbs, ABrrrFileGivesTheVectorsOfItsFolder) {
+  const fs::path own = models_folder() / "minilm";
+  if (!fs::exists(own / "model.safetensors"))
+    GTEST_SKIP() << "minilm is missing; $BRRR_MODELS names its folder";
+  write("texts.txt", "A cat sat on the mat.\nStocks fell sharply today, and nobody knew why.\n");
+  ASSERT_EQ(run({"export", own.string(), "--output", at("m.brrr")}), 0) << err_;
+  std::vector<HostTensor> vectors;
+  for (const std::string& model : {own.string(), at("m.brrr")}) {
+    ASSERT_EQ(run({"embed", model, at("texts.txt"), "--output", at("v.npy")}), 0) << err_;
+    vectors.push_back(io::read_npy(at("v.npy")));
+  }
+  EXPECT_EQ(vectors[0].shape, vectors[1].shape);
+  EXPECT_EQ(vectors[0].bytes, vectors[1].bytes);
+}
+
+TEST_F(ModuleVerbs, AFolderRunsAndIsPlannedByTheNamesOfItsInputs) {
+  ASSERT_EQ(run(small_run("run", {"--max-steps", "2"})), 0) << err_;
+  ASSERT_EQ(run({"run", at("run")}), 0) << err_;
+  EXPECT_NE(out_.find("input_ids"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("[batch_size,sequence_length]"), std::string::npos) << out_;
+  const Options sizes{"--size", "batch_size=2", "--size", "sequence_length=8"};
+  Options args{"run", at("run"), "--random", "--json"};
+  args.insert(args.end(), sizes.begin(), sizes.end());
+  ASSERT_EQ(run(args), 0) << err_;
+  EXPECT_EQ(json()["outputs"][0]["name"], "logits");
+  const nlohmann::json shape = json()["outputs"][0]["shape"];
+  EXPECT_EQ(shape[0], 2);
+  EXPECT_EQ(shape[1], 8);
+  args = {"plan", at("run"), "--inference", "--json", "--no-measure"};
+  args.insert(args.end(), sizes.begin(), sizes.end());
+  ASSERT_EQ(run(args), 0) << err_;
+  EXPECT_EQ(json()["sizes"]["sequence_length"], 8);
+  EXPECT_GT(json()["arena_bytes"], 0);
+  // Its texts are at most as long as its context of 32 tokens.
+  EXPECT_EQ(run({"run", at("run"), "--random", "--size", "sequence_length=33"}), 1);
+  EXPECT_NE(err_.find("a text of 33 tokens is longer than the model's limit of 32"),
+            std::string::npos)
+      << err_;
+  // A language model makes no vectors.
+  ASSERT_EQ(run({"export", at("run"), "--output", at("m.brrr")}), 0) << err_;
+  EXPECT_NE(run({"embed", at("m.brrr"), text_path().string()}), 0);
+  EXPECT_NE(err_.find("none of its outputs holds vectors of texts or tokens"), std::string::npos)
+      << err_;
+  EXPECT_EQ(run({"plan", "--inference"}), 2);
+  EXPECT_NE(err_.find("--inference plans one run of a model: name its folder"), std::string::npos)
+      << err_;
 }
 
 }  // namespace

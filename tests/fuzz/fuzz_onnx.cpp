@@ -16,18 +16,18 @@ using namespace brrr::test;  // NOLINT: builders of bytes
 
 void lower(const std::string& bytes) {
   const auto module = onnx::open_module(onnx::File::parse(bytes, "m.onnx"));
-  modules::Request request;
-  for (const modules::Port& port : module->inputs()) {
+  GraphRequest request;
+  for (const Port& port : module->inputs()) {
     if (!port.is_tensor) {
       request.lists[port.name] = {0, false};
       continue;
     }
     Type type{port.dtype, {}};
-    for (const modules::PortDim& d : port.dims)
+    for (const PortDim& d : port.dims)
       type.shape.push_back(Dim(d.size < 0 || d.size > 8 ? 2 : d.size));
     request.data.emplace(port.name, type);
   }
-  for (const modules::Port& port : module->outputs()) request.wanted.push_back(port.name);
+  for (const Port& port : module->outputs()) request.wanted.push_back(port.name);
   module->lower(request);
 }
 

@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "data/token_source.h"
+#include "infer/encoder.h"
 #include "infer/evaluate.h"
 #include "infer/generator.h"
+#include "infer/model_runnable.h"
+#include "models/bert/bert_config.h"
 #include "models/gpt2/gpt2_config.h"
 #include "models/initialise.h"
+#include "ops/ops.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
 #include "support/locked_device.h"
@@ -178,6 +182,43 @@ TEST_P(Devices, GenerateTheSameTokens) {
     // From the second token on the step is a recording.
     if (cache && GetParam() == Where::recording) {
       EXPECT_GE(log_.replays, 19);
+    }
+  }
+}
+
+// Vectors that the graph pools, and token vectors that are pooled behind it, as for a file.
+TEST_P(Devices, EmbedTheSameVectors) {
+  models::BertConfig c;
+  c.vocab_size = 31, c.hidden_size = 16, c.num_hidden_layers = 1, c.num_attention_heads = 2;
+  c.intermediate_size = 24, c.max_position_embeddings = 20;
+  c.task = {.head = models::Head::embedding, .pooling = {models::Pooling::mean}};
+  const models::ModelPtr model = c.model();
+  const auto weights = models::made_weights(*model, models::initial_weights(*model, 1));
+  const std::vector<int32_t> ids{3, 1, 4, 1, 5};
+  const std::vector<infer::EncoderRow> rows{{ids, {}}, {std::span(ids).first(2), {}}};
+  for (const bool is_pooled_by_graph : {true, false}) {
+    std::map<size_t, std::vector<float>> vectors[2];
+    for (const bool there : {false, true}) {
+      const Backend on = backend(there ? GetParam() : Where::host);
+      std::shared_ptr<const Runnable> runnable = infer::forward_runnable(model, weights);
+      if (!is_pooled_by_graph) {
+        Graph table;
+        const Value tokens = table.input("input_ids", {2, 5}, DType::i64);
+        const Value mask = table.input("attention_mask", {2, 5}, DType::i64);
+        const Value x = cast(tokens * 3 + mask, DType::f32);
+        table.output("last_hidden_state",
+                     reshape(x, {2, 5, 1}) * full(table, {1, 1, 4}, 0.3f, f32));
+        runnable = runnable_of(table);
+      }
+      infer::Encoder encoder(runnable, on, {.name = "test", .task = c.task, .context = 20});
+      encoder.run(rows, [&](size_t row, std::span<const float> numbers) {
+        vectors[there][row].assign(numbers.begin(), numbers.end());
+      });
+    }
+    EXPECT_EQ(vectors[0].size(), 2u);
+    EXPECT_EQ(vectors[0], vectors[1]);
+    if (!is_pooled_by_graph) {
+      EXPECT_NEAR(vectors[1][1][0], 0.3 * (3 * 2 + 1), 1e-6) << "the mean of 3 and 1, 3 times";
     }
   }
 }

@@ -276,10 +276,10 @@ std::string difference_when_read_again(const ModelPtr& model, int64_t opset, boo
   const std::string file = onnx::model_bytes(onnx::export_model(source, {.opset = opset})->model());
   const auto module = onnx::open_module(onnx::File::parse(file, "again.onnx"));
   const Graph graph = model->exchange({3, 4, with_cache ? std::optional(6) : std::nullopt});
-  modules::Request request;
+  GraphRequest request;
   for (const NodeId id : graph.inputs(InputKind::data))
     request.data.emplace(graph.input_name(id), graph.type({id, 0}));
-  for (const modules::Port& port : module->outputs()) request.wanted.push_back(port.name);
+  for (const Port& port : module->outputs()) request.wanted.push_back(port.name);
   const Graph again = module->lower(request).graph;
   const Graph a = onnx::onnx_form(simplify(graph), opset),
               b = onnx::onnx_form(simplify(again), opset);

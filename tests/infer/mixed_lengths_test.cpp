@@ -18,10 +18,10 @@
 #include "infer/generator.h"
 #include "models/exchange_names.h"
 #include "models/initialise.h"
-#include "modules/module_session.h"
 #include "modules/onnx/export/onnx_export.h"
 #include "modules/onnx/onnx_module.h"
 #include "passes/pipeline.h"
+#include "runtime/runnable_session.h"
 #include "support/long_proof.h"
 
 namespace brrr::infer {
@@ -367,7 +367,7 @@ TEST_P(DecoderLengths, AGeneratorContinuesPromptsOfAnyLength) {
 
 struct ExportedFile {
   std::string bytes;  // of which the module has views
-  std::shared_ptr<const modules::Module> module;
+  std::shared_ptr<const Runnable> module;
 };
 
 std::unique_ptr<const ExportedFile> exported(const GoldenModel& golden) {
@@ -386,14 +386,14 @@ std::unique_ptr<const ExportedFile> exported(const GoldenModel& golden) {
 }
 
 /// Inputs for some of the rows, each of so many tokens, padded to the longest.
-modules::ModuleValues inputs_for(const GoldenModel& golden, const modules::Module& module,
-                                 std::span<const int64_t> rows, const std::vector<int32_t>& lengths,
-                                 const std::vector<int32_t>& types) {
+PortValues inputs_for(const GoldenModel& golden, const Runnable& module,
+                      std::span<const int64_t> rows, const std::vector<int32_t>& lengths,
+                      const std::vector<int32_t>& types) {
   int64_t longest = 0;
   for (const int64_t row : rows)
     longest = std::max<int64_t>(longest, lengths[static_cast<size_t>(row)]);
-  modules::ModuleValues inputs;
-  for (const modules::Port& port : module.inputs()) {
+  PortValues inputs;
+  for (const Port& port : module.inputs()) {
     HostTensor t(port.dtype, {std::ssize(rows), longest});
     for (int64_t i = 0; i < std::ssize(rows); ++i)
       for (int64_t k = 0; k < longest; ++k) {
@@ -414,8 +414,8 @@ modules::ModuleValues inputs_for(const GoldenModel& golden, const modules::Modul
 
 void check_exported(const GoldenModel& golden, bool embeds) {
   const auto file = exported(golden);
-  const modules::Module& module = *file->module;
-  modules::ModuleSession session(file->module, cpu::cpu_backend());
+  const Runnable& module = *file->module;
+  RunnableSession session(file->module, cpu::cpu_backend());
   const Numbers expected = numbers_of(golden.file.get(embeds ? "embedding" : "logits"));
   const bool has_lengths = golden.file.find("lengths") != nullptr;
   const std::vector<int32_t> all = has_lengths
@@ -431,9 +431,8 @@ void check_exported(const GoldenModel& golden, bool embeds) {
       expected.size() / static_cast<size_t>(by_token ? golden.batch * golden.length : golden.batch);
   Gap gap(expected);
   const auto run = [&](std::span<const int64_t> rows, const std::vector<int32_t>& lengths) {
-    const modules::ModuleValues values =
-        session.run(inputs_for(golden, module, rows, lengths, types),
-                    {embeds ? "sentence_embedding" : "logits"});
+    const PortValues values = session.run(inputs_for(golden, module, rows, lengths, types),
+                                          {embeds ? "sentence_embedding" : "logits"});
     const HostTensor& out = values.begin()->second.tensor();
     const auto* got = reinterpret_cast<const float*>(out.bytes.data());
     for (size_t i = 0; i < rows.size(); ++i) {

@@ -14,8 +14,8 @@
 #include "backend/cpu/target.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "infer/module_runner.h"
 #include "infer/operator_cases.h"
+#include "infer/runner.h"
 #include "modules/onnx/call.h"
 #include "support/long_proof.h"
 #include "support/onnx_writer.h"
@@ -124,17 +124,17 @@ struct OneNode {
     module = onnx::open_module(onnx::File::parse(bytes, "m.onnx"));
   }
   std::string bytes;
-  modules::ModuleValues inputs;
-  std::shared_ptr<const modules::Module> module;
+  PortValues inputs;
+  std::shared_ptr<const Runnable> module;
 };
 
 /// The peak of what is resident counts from here.
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-std::unique_ptr<infer::ModuleRunner> runner_within(const OneNode& node, int64_t limit) {
+std::unique_ptr<infer::Runner> runner_within(const OneNode& node, int64_t limit) {
   machine::trim_heap();
-  return std::make_unique<infer::ModuleRunner>(
-      node.module, cpu::cpu_backend(), modules::ModuleOptions{},
+  return std::make_unique<infer::Runner>(
+      node.module, cpu::cpu_backend(), RunnableOptions{},
       infer::Memory{{limit, "--memory-limit"}, "smaller inputs"});
 }
 

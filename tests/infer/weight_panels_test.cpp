@@ -5,7 +5,7 @@
 
 #include "backend/cpu/target.h"
 #include "base/panels.h"
-#include "infer/module_runner.h"
+#include "infer/runner.h"
 #include "models/gpt2/gpt2_config.h"
 #include "modules/onnx/onnx_module.h"
 #include "ops/ops.h"
@@ -120,7 +120,7 @@ TEST_P(WeightPanels, TextsAreTheSame) {
 }
 
 /// Panels of a file's weights are memory that the file as it is mapped does not need.
-TEST(ModuleRunner, WeightsLieInPanelsWhereTheyFit) {
+TEST(Runner, WeightsLieInPanelsWhereTheyFit) {
   using namespace test::onnx_bytes;  // NOLINT: builders of bytes
   constexpr int64_t kWidth = 2048, kMiB = int64_t{1} << 20;
   std::vector<float> weights(static_cast<size_t>(kWidth * kWidth));  // 16 MiB
@@ -131,15 +131,15 @@ TEST(ModuleRunner, WeightsLieInPanelsWhereTheyFit) {
                               node("MatMul", {"x", "w"}, {"y"}) + output("y", kFloat, {2, kWidth}));
   std::vector<float> x(static_cast<size_t>(2 * kWidth));
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 89) / 89 - 0.5f;
-  const modules::ModuleValues inputs = {{"x", HostTensor::of<float>({2, kWidth}, x)}};
+  const PortValues inputs = {{"x", HostTensor::of<float>({2, kWidth}, x)}};
   std::vector<std::vector<float>> results;
   for (const int64_t room : {12 * kMiB, 300 * kMiB}) {
     infer::Memory memory;
     machine::trim_heap();  // as the runner does before it measures
     memory.limit = {resident_memory().needed() + room, "the limit of the test"};
-    infer::ModuleRunner runner(onnx::open_module(onnx::File::parse(bytes, "m.onnx")),
-                               cpu::cpu_backend(), {}, memory);
-    const modules::ModuleValues y = runner.run(inputs);
+    infer::Runner runner(onnx::open_module(onnx::File::parse(bytes, "m.onnx")), cpu::cpu_backend(),
+                         {}, memory);
+    const PortValues y = runner.run(inputs);
     const auto values = y.find("y")->second.tensor().as<float>();
     results.emplace_back(values.begin(), values.end());
     const bool in_panels = room > 200 * kMiB;

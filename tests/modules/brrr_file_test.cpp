@@ -7,8 +7,9 @@
 #include "backend/cpu/target.h"
 #include "base/errors.h"
 #include "base/rng.h"
-#include "modules/module_session.h"
+#include "modules/open_module.h"
 #include "ops/ops.h"
+#include "runtime/runnable_session.h"
 #include "support/long_proof.h"
 #include "support/temp_folder.h"
 
@@ -29,7 +30,7 @@ struct Small {
     modules::write_brrr_file(path, program);
   }
   std::vector<float> run(int64_t rows) const {
-    modules::ModuleSession session(modules::open_module(path), cpu::cpu_backend());
+    RunnableSession session(modules::open_module(path), cpu::cpu_backend());
     const auto out = session.run({{"x", HostTensor::filled(DType::f32, {rows, 4}, 0.25)}});
     const auto y = out.find("y")->second.tensor().as<float>();
     return {y.begin(), y.end()};
@@ -62,7 +63,7 @@ TEST(BrrrFile, IsASafetensorsFile) {
 
 TEST(BrrrFile, InputsOfOtherSizesAreRefused) {
   const Small small;
-  modules::ModuleSession session(modules::open_module(small.path), cpu::cpu_backend());
+  RunnableSession session(modules::open_module(small.path), cpu::cpu_backend());
   EXPECT_THROW(session.run({{"x", HostTensor(DType::f32, {2, 5})}}), UserError);
   EXPECT_THROW(session.run({}), UserError);
 }
@@ -77,8 +78,8 @@ TEST(BrrrFile, KeepsFilesAndTheLowestNumbersOfInputs) {
   program.files["tokenizer.json"] = "{}";
   program.files["decoder.json"] = "[1]";
   modules::write_brrr_file(path, program);
-  modules::ModuleSession session(modules::open_module(path), cpu::cpu_backend());
-  EXPECT_EQ(session.module().files(), program.files);
+  RunnableSession session(modules::open_module(path), cpu::cpu_backend());
+  EXPECT_EQ(session.runnable().files(), program.files);
   const auto run = [&](int32_t number) {
     return session.run({{"n", HostTensor::of<int32_t>({}, {number})}});
   };

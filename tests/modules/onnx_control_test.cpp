@@ -8,8 +8,8 @@
 
 #include "backend/cpu/target.h"
 #include "base/errors.h"
-#include "modules/module_session.h"
 #include "modules/onnx/onnx_module.h"
+#include "runtime/runnable_session.h"
 #include "support/onnx_writer.h"
 
 namespace brrr::test {
@@ -45,7 +45,7 @@ const std::string kLargeInput = value("large", kFloat, {kLarge});
 const std::string kFrom = integers("from", {1}, {0}), kTwo = integers("n2", {1}, {2}),
                   kThree = integers("n3", {1}, {3});
 
-Floats floats_of(const modules::ModuleValue& value) {
+Floats floats_of(const PortValue& value) {
   const HostTensor& t = value.tensor();
   EXPECT_EQ(t.dtype, DType::f32);
   Floats list(static_cast<size_t>(t.shape.elements()));
@@ -59,14 +59,14 @@ class OnnxRun {
   explicit OnnxRun(std::string bytes)
       : bytes_(std::move(bytes)),
         session_(onnx::open_module(onnx::File::parse(bytes_, "test.onnx")), cpu::cpu_backend()) {}
-  Floats operator()(const modules::ModuleValues& inputs) {
+  Floats operator()(const PortValues& inputs) {
     return floats_of(session_.run(inputs).begin()->second);
   }
   size_t last_programs() const { return session_.last_programs().size(); }
 
  private:
   std::string bytes_;
-  modules::ModuleSession session_;
+  RunnableSession session_;
 };
 
 const Texts kLoopInputs = {value("i", kInt64), value("c", kBool), value("x", kFloat, {2})};
@@ -158,8 +158,7 @@ TEST(OnnxControl, ALongLoopWithRowsGoesOnInFurtherPrograms) {
     EXPECT_EQ(y[static_cast<size_t>(2 * count + 1)], static_cast<float>(3 * count));
   };
   const auto given = [](int64_t count) {
-    return modules::ModuleValues{{"large", large({5, 0})},
-                                 {"limit", limit_of(static_cast<float>(count + 5))}};
+    return PortValues{{"large", large({5, 0})}, {"limit", limit_of(static_cast<float>(count + 5))}};
   };
   OnnxRun open(counting("", 0));
   for (const int64_t count : {kMany, int64_t{1}, int64_t{1024}, int64_t{1025}})
@@ -287,7 +286,7 @@ TEST(OnnxControl, BothBranchesOfAnIfOnDataShareAProgramAndTheirWeights) {
       {floats("w", {2}, {2, 3})})));
   const HostTensor x = vector_of({1, 10}), v = vector_of({5, 5});
   const auto given = [&](uint8_t p) {
-    return modules::ModuleValues{
+    return PortValues{
         {"p", host(Shape{1}, std::vector<uint8_t>{p}, DType::boolean)}, {"x", x}, {"v", v}};
   };
   EXPECT_EQ(run(given(1)), (Floats{4, 33}));

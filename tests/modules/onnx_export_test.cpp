@@ -39,11 +39,11 @@ ExportSource source_of(const Graph& graph) {
 Graph read_again(const ExportedModel& model, const Graph& inputs_of) {
   const std::string bytes = onnx::model_bytes(model.model());
   const auto module = onnx::open_module(onnx::File::parse(bytes, "exported.onnx"));
-  modules::Request request;
+  GraphRequest request;
   for (const NodeId id : inputs_of.inputs(InputKind::data))
     request.data.emplace(inputs_of.input_name(id), inputs_of.type({id, 0}));
-  for (const modules::Port& port : module->outputs()) request.wanted.push_back(port.name);
-  const modules::Lowered lowered = module->lower(request);
+  for (const Port& port : module->outputs()) request.wanted.push_back(port.name);
+  const LoweredGraph lowered = module->lower(request);
   EXPECT_TRUE(lowered.to_read.empty() && lowered.to_bind.empty());
   return lowered.graph;
 }

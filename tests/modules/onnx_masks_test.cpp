@@ -9,8 +9,8 @@
 
 #include "backend/cpu/target.h"
 #include "base/errors.h"
-#include "modules/module_session.h"
 #include "modules/onnx/onnx_module.h"
+#include "runtime/runnable_session.h"
 #include "support/onnx_writer.h"
 
 namespace brrr::test {
@@ -29,9 +29,9 @@ HostTensor floats_of(const Shape& shape, const std::vector<float>& values) {
   return t;
 }
 
-std::vector<double> result_of(const std::string& bytes, const modules::ModuleValues& in) {
-  modules::ModuleSession session(onnx::open_module(onnx::File::parse(bytes, "masks.onnx")),
-                                 cpu::cpu_backend());
+std::vector<double> result_of(const std::string& bytes, const PortValues& in) {
+  RunnableSession session(onnx::open_module(onnx::File::parse(bytes, "masks.onnx")),
+                          cpu::cpu_backend());
   const HostTensor y = session.run(in).begin()->second.tensor();
   std::vector<double> list;
   for (int64_t i = 0; i < y.shape.elements(); ++i)
@@ -98,7 +98,7 @@ TEST(OnnxMasks, CausalAttentionOfMoreKeysThanQueriesIsRefused) {
               {node("MultiHeadAttention", {"q", "k", "v"}, {"y"},
                     {integer("num_heads", 2), integer("unidirectional", 1)}, "com.microsoft")},
               {}));
-    const modules::ModuleValues in = {
+    const PortValues in = {
         {"q", floats_of({1, 4, 8}, std::vector<float>(32, 1))},
         {"k", floats_of({1, keys, 8}, std::vector<float>(static_cast<size_t>(keys) * 8, 1))},
         {"v", floats_of({1, keys, 8}, std::vector<float>(static_cast<size_t>(keys) * 8, 1))}};

@@ -7,8 +7,8 @@
 
 #include "backend/cpu/target.h"
 #include "base/errors.h"
-#include "modules/module_session.h"
 #include "modules/onnx/onnx_module.h"
+#include "runtime/runnable_session.h"
 #include "support/onnx_writer.h"
 
 namespace brrr::test {
@@ -34,8 +34,8 @@ HostTensor f32(const Shape& shape, const Floats& values) {
 
 /// The only output for the input "x".
 HostTensor run(const std::string& bytes, const HostTensor& x) {
-  modules::ModuleSession session(onnx::open_module(onnx::File::parse(bytes, "narrow.onnx")),
-                                 cpu::cpu_backend());
+  RunnableSession session(onnx::open_module(onnx::File::parse(bytes, "narrow.onnx")),
+                          cpu::cpu_backend());
   return session.run({{"x", x}}).begin()->second.tensor();
 }
 

@@ -7,17 +7,16 @@
 
 #include "backend/cpu/target.h"
 #include "base/errors.h"
-#include "modules/module_session.h"
 #include "modules/onnx/call.h"
 #include "modules/onnx/onnx_module.h"
 #include "modules/onnx/operator_ranks.h"
+#include "runtime/runnable_session.h"
 #include "support/onnx_fields.h"
 
 namespace brrr::test {
 namespace {
 
 using namespace onnx_bytes;  // NOLINT: builders of bytes
-using modules::ModuleValues;
 
 struct Operand {
   std::string name;
@@ -54,9 +53,9 @@ struct NodeRun {
     for (const std::string& name : outputs) graph += bytes_field(12, bytes_field(1, name));
     bytes = model(graph, 19);
   }
-  ModuleValues run() const {
-    modules::ModuleSession session(onnx::open_module(onnx::File::parse(bytes, "m.onnx")),
-                                   cpu::cpu_backend());
+  PortValues run() const {
+    RunnableSession session(onnx::open_module(onnx::File::parse(bytes, "m.onnx")),
+                            cpu::cpu_backend());
     return session.run(inputs);
   }
   std::string error() const {
@@ -68,10 +67,10 @@ struct NodeRun {
     return "";
   }
   std::string bytes;
-  ModuleValues inputs;
+  PortValues inputs;
 };
 
-std::vector<double> numbers(const ModuleValues& values, const std::string& name = "y") {
+std::vector<double> numbers(const PortValues& values, const std::string& name = "y") {
   const HostTensor& t = values.find(name)->second.tensor();
   std::vector<double> list;
   for (int64_t i = 0; i < t.shape.elements(); ++i) list.push_back(t.number(i));
@@ -176,7 +175,7 @@ TEST(OnnxOperands, PadsFirstAndThenCuts) {
 
 TEST(OnnxOperands, WhatIsNotZeroIsFound) {
   const auto found = [](Operand x) {
-    const ModuleValues values = NodeRun("NonZero", {std::move(x)}).run();
+    const PortValues values = NodeRun("NonZero", {std::move(x)}).run();
     return std::pair(values.find("y")->second.tensor().shape, numbers(values));
   };
   const auto [shape, places] = found(longs_of("x", {2, 3}, {0, 7, 0, -1, 0, 2}));
@@ -198,7 +197,7 @@ TEST(OnnxOperands, UniqueElementsComeOnce) {
         .run();
   };
   // As NumPy: NaN is the largest, and one element.
-  ModuleValues u = run(1);
+  PortValues u = run(1);
   EXPECT_EQ(numbers(u, "first"), (std::vector<double>{4, 1, 0, 2}));
   EXPECT_EQ(numbers(u, "number"), (std::vector<double>{2, 1, 3, 2, 0, 3, 1, 2}));
   EXPECT_EQ(numbers(u, "counts"), (std::vector<double>{1, 2, 3, 2}));

@@ -54,7 +54,7 @@ std::string file_of(std::string_view op, uint64_t opset, const Shapes& shapes,
 RefTensor result_of(const std::string& file, const Shapes& shapes,
                     const std::map<std::string, std::vector<double>>& known = {}) {
   const auto module = onnx::open_module(onnx::File::parse(file, "file"));
-  modules::Request request;
+  GraphRequest request;
   request.wanted = {"y"};
   reference::Tensors in;
   for (size_t i = 0; i < shapes.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
 #include "support/locked_device.h"
+#include "support/temp_folder.h"
 
 namespace brrr {
 namespace {
@@ -28,6 +29,8 @@ Graph sum_into_state(int64_t length) {
   return g;
 }
 
+std::string key_of(int64_t length) { return std::to_string(length); }
+
 enum class Where { host, locked, recording };
 
 class EngineMemory : public testing::TestWithParam<Where> {
@@ -36,8 +39,8 @@ class EngineMemory : public testing::TestWithParam<Where> {
     return GetParam() == Where::host ? cpu::cpu_backend()
                                      : test::locked_backend(log_, GetParam() == Where::recording);
   }
-  std::vector<Graph> compile(const Binding& b) {
-    return {run_pipeline(sum_into_state(b.length), backend().target(), {})};
+  std::vector<Graph> compile(int64_t length) {
+    return {run_pipeline(sum_into_state(length), backend().target(), {})};
   }
   // Adds 3 for each of its numbers.
   float run(Engine& engine, size_t id, int64_t length) {
@@ -60,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Where, EngineMemory,
 TEST_P(EngineMemory, GrowsAndShrinksWithItsPrograms) {
   {
     Engine engine(backend());
-    const size_t small = engine.add(compile({.length = 100})[0]);
+    const size_t small = engine.add(compile(100)[0]);
     engine.allocate();
     const int64_t alone = engine.arena_bytes();
     EXPECT_EQ(alone, engine.forecast().total());
@@ -70,14 +73,14 @@ TEST_P(EngineMemory, GrowsAndShrinksWithItsPrograms) {
       EXPECT_EQ(run(engine, id, length), expected);
     };
     for (int i = 0; i < 3; ++i) check(small, 100);  // recorded, where that is possible
-    const size_t large = engine.add(compile({.length = 9000})[0]);
+    const size_t large = engine.add(compile(9000)[0]);
     EXPECT_GT(engine.arena_bytes(), alone);
     EXPECT_EQ(engine.arena_bytes(), engine.forecast().total());
     for (int i = 0; i < 3; ++i) {
       check(small, 100);
       check(large, 9000);
     }
-    const size_t medium = engine.add(compile({.length = 1000})[0]);
+    const size_t medium = engine.add(compile(1000)[0]);
     const int64_t three = engine.arena_bytes();
     check(medium, 1000);
     engine.remove(large);
@@ -98,9 +101,9 @@ TEST_P(EngineMemory, DropsTheBindingThatWasUsedLongestAgo) {
   Bindings bindings(engine);
   int compiled = 0;
   const auto get = [&](int64_t length) {
-    return bindings.get({.length = length}, [&](const Binding& b) {
+    return bindings.get(key_of(length), "", [&] {
       ++compiled;
-      return compile(b);
+      return compile(length);
     })[0];
   };
   get(10);
@@ -111,37 +114,30 @@ TEST_P(EngineMemory, DropsTheBindingThatWasUsedLongestAgo) {
   EXPECT_EQ(compiled, 3);
   EXPECT_EQ(bindings.size(), 3u);
   run(engine, get(40), 40);
-  EXPECT_TRUE(bindings.find({.length = 30}).empty()) << "30 was used longest ago";
-  EXPECT_FALSE(bindings.find({.length = 10}).empty());
+  EXPECT_TRUE(bindings.find(key_of(30)).empty()) << "30 was used longest ago";
+  EXPECT_FALSE(bindings.find(key_of(10)).empty());
   EXPECT_LE(bindings.own_bytes(), 3 * one + one / 2);
   get(30);
   EXPECT_EQ(compiled, 5);
   EXPECT_EQ(engine.arena_bytes(), engine.forecast().total());
 }
 
-TEST_P(EngineMemory, SaysWhichBindingWouldFit) {
+TEST_P(EngineMemory, RefusesABindingThatDoesNotFitAlone) {
   Engine engine(backend());
   Bindings bindings(engine);
   const auto get = [&](int64_t length) {
-    return bindings.get({.length = length}, [&](const Binding& b) { return compile(b); })[0];
+    return bindings.get(key_of(length), fmt::format("length {}", length),
+                        [&] { return compile(length); })[0];
   };
   get(10);
   engine.allocate();
   engine.set_limit(engine.arena_bytes() + (int64_t{1} << 16));
-  int64_t fits = 0;
-  try {
-    get(1 << 20);
-    ADD_FAILURE() << "it fits";
-  } catch (const UserError& e) {
-    EXPECT_EQ(e.code(), ExitCode::kNoMemory);
-    const std::string said = e.what(), before = "the largest that fits is batch 1, length ";
-    ASSERT_NE(said.find("[bindings] batch 1, length 1048576 needs"), std::string::npos) << said;
-    ASSERT_NE(said.find(before), std::string::npos) << said;
-    fits = std::stoll(said.substr(said.find(before) + before.size()));
-  }
-  EXPECT_FALSE(bindings.find({.length = 10}).empty()) << "what is there stays";
-  EXPECT_THROW(get(fits + 1), UserError);
-  // Where both would not fit together the older one goes.
+  EXPECT_USER_ERROR(get(1 << 20), "[bindings] length 1048576 needs ");
+  EXPECT_FALSE(bindings.find(key_of(10)).empty()) << "what is there stays";
+  EXPECT_FALSE(bindings.fits_alone(compile(1 << 20)));
+  // Where two would not fit together the older one goes.
+  int64_t fits = 10;
+  while (bindings.fits_alone(compile(2 * fits))) fits *= 2;
   EXPECT_EQ(run(engine, get(fits), fits), static_cast<float>(3 * fits));
   EXPECT_LE(engine.arena_bytes(), engine.limit());
 }
@@ -172,8 +168,7 @@ TEST_F(OfAModel, FortyBindingsTakeLittleMoreThanTheLargest) {
     Engine engine(cpu::cpu_backend());
     Bindings bindings(engine);
     for (int64_t length = from; length <= 320; length += 8) {
-      bindings.get({.length = length},
-                   [&](const Binding& b) { return std::vector{compile(b.length)}; });
+      bindings.get(key_of(length), "", [&] { return std::vector{compile(length)}; });
       if (!engine.allocated()) engine.allocate();
     }
     EXPECT_EQ(engine.arena_bytes(), engine.forecast().total());

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "formats/safetensors.h"
-#include "modules/module_session.h"
+#include "runtime/runnable_session.h"
 
 namespace brrr::test {
 
@@ -23,10 +23,9 @@ inline HostTensor exported_tensor(const std::string& name) {
   return x;
 }
 
-inline modules::ModuleValues exported_inputs(const modules::Module& module,
-                                             const std::string& name) {
-  modules::ModuleValues inputs;
-  for (const modules::Port& port : module.inputs())
+inline PortValues exported_inputs(const Runnable& module, const std::string& name) {
+  PortValues inputs;
+  for (const Port& port : module.inputs())
     inputs.emplace(port.name, exported_tensor(name + "/" + port.name));
   return inputs;
 }

@@ -223,16 +223,12 @@ void add_flops(RunPlan& p, const Session& session) {
 InferencePlan inference_of(const train::TrainOptions& o, const models::Model& model) {
   const DType precision = dtype_of_precision(o.precision);
   const Backend backend = machine::backend_for(o.device);
-  PipelineOptions options;
-  options.precision = precision;
-  options.parameter_dtype = precision;
-  options.refresher = Refresher::loader;
   Engine engine(backend);
   const int64_t context = model.sizes().context;
   const Graph graph = model.task().head == models::Head::next_token
                           ? model.decode({.capacity = context, .cache = precision})
                           : model.forward(Dim(1), Dim(context));
-  engine.add(run_pipeline(graph, backend.target(), options));
+  engine.add(run_pipeline(graph, backend.target(), for_inference(precision)));
   const MemoryForecast f = engine.forecast();
   return {f.parameter_bytes, f.state_bytes, f.temporary_bytes + f.constant_bytes};
 }

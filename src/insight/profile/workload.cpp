@@ -1,15 +1,16 @@
 #include "insight/profile/workload.h"
 
 #include <atomic>
+#include <cstring>
 #include <random>
 
 #include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/work_spans.h"
+#include "infer/model_runnable.h"
 #include "machine/device.h"
 #include "models/initialise.h"
-#include "passes/pipeline.h"
 #include "runtime/parameters.h"
 #include "train/mean_loss.h"
 #include "train/parts.h"
@@ -160,143 +161,176 @@ class Training final : public Workload {
   int64_t step_ = 0;
 };
 
-/// One program on one engine.
-class OneProgram : public Workload {
+/// One run of a Runnable after the other, on the same inputs.
+class RunnableRuns : public Workload {
  public:
-  OneProgram(const Graph& graph, const PipelineOptions& options, Backend backend, int64_t tokens)
-      : engine_(std::move(backend)), tokens_(tokens) {
-    const Stopwatch watch;
-    id_ = engine_.add(run_pipeline(graph, engine_.backend().target(), options));
-    compile_seconds_ = watch.seconds();
+  RunnableRuns(std::shared_ptr<infer::Runner> runner, PortValues inputs, double compile_seconds,
+               int64_t tokens = 0)
+      : runner_(std::move(runner)),
+        inputs_(std::move(inputs)),
+        compile_seconds_(compile_seconds),
+        tokens_(tokens) {
+    const std::vector<Port>& outputs = session().runnable().outputs();
+    is_read_in_place_ =
+        outputs.size() == 1 && outputs[0].is_tensor && outputs[0].dtype == DType::f32;
   }
-  const Backend& backend() const override { return engine_.backend(); }
+  const Backend& backend() const override { return session().engine().backend(); }
   std::vector<ProgramRuns> programs() const override {
-    return {{"forward", &engine_.program(id_), 1}};
+    const std::vector<size_t>& ids = session().last_programs();
+    std::vector<ProgramRuns> list;
+    for (size_t i = 0; i < ids.size(); ++i)
+      list.push_back({ids.size() == 1 ? "run" : fmt::format("run, part {}", i + 1),
+                      &session().engine().program(ids[i]), 1});
+    return list;
   }
-  MemoryForecast forecast() const override { return engine_.forecast(); }
+  MemoryForecast forecast() const override { return session().engine().forecast(); }
   double compile_seconds() const override { return compile_seconds_; }
   int64_t tokens() const override { return tokens_; }
-  void allocate() override {
-    engine_.allocate();
-    fill();
-  }
+  // The programs that come after what data decided are only there when it has run.
+  void allocate() override { once(nullptr); }
   StepClock run(Timeline* timeline) override {
     StepClock clock;
     clock.start = now_seconds();
-    Call call{id_, {}, {}};
-    before(call);
-    engine_.run(std::span(&call, 1), timeline);
-    engine_.wait();
-    after(clock);
+    before();
+    const std::span<const float> output = once(timeline);
+    after(output, clock);
     clock.wall = now_seconds() - clock.start;
     return clock;
   }
 
  protected:
-  // Random numbers in every input; inputs do not outlive a run, but in before().
-  virtual void fill() {
-    std::mt19937 random(kSeed);
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    const Graph& g = engine_.program(id_).graph();
-    for (NodeId id : g.inputs()) {
-      const Type& type = g.type({id, 0});
-      std::vector<std::byte> numbers(static_cast<size_t>(type.bytes()));
-      fill_tensor(type, numbers.data(),
-                  [&](int64_t) { return is_float(type.dtype) ? uniform(random) : 1; });
-      if (g.input_kind(id) == InputKind::data)
-        engine_.set_input<std::byte>(id_, g.input_name(id), numbers);
-      else
-        engine_.write_state(g.input_name(id), numbers);
-    }
+  virtual void before() {}
+  /// `output`: the only one, where it is f32.
+  virtual void after(std::span<const float> output, StepClock& clock) {
+    static_cast<void>(output), static_cast<void>(clock);
   }
-  /// Its inputs.
-  virtual void before(Call&) {}
-  virtual void after(StepClock&) {}
-
-  Engine engine_;
-  size_t id_ = 0;
+  template <typename T>
+  void set_input(const char* name, T value) {
+    std::memcpy(inputs_.find(name)->second.tensors[0].bytes.data(), &value, sizeof(T));
+  }
 
  private:
+  const RunnableSession& session() const { return runner_->session(); }
+  std::span<const float> once(Timeline* timeline) {
+    if (is_read_in_place_) return runner_->run_in_place(inputs_, {}, timeline).numbers;
+    runner_->run(inputs_, {}, timeline);
+    return {};
+  }
+
+  std::shared_ptr<infer::Runner> runner_;
+  PortValues inputs_;
+  double compile_seconds_;
   int64_t tokens_;
-  double compile_seconds_ = 0;
+  bool is_read_in_place_ = false;
 };
+
+/// Compiled for the inputs.
+struct Prepared {
+  std::shared_ptr<infer::Runner> runner;
+  double seconds = 0;
+};
+Prepared prepared(const std::shared_ptr<const Runnable>& runnable, const Backend& backend,
+                  const PipelineOptions& passes, const PortValues& inputs) {
+  const Stopwatch watch;
+  RunnableOptions how;
+  how.passes = passes;
+  auto runner = std::make_shared<infer::Runner>(runnable, backend, how);
+  runner->prepare(inputs);
+  return {std::move(runner), watch.seconds()};
+}
+
+/// Random floats; other numbers are 1.
+PortValues random_inputs(const Runnable& runnable) {
+  std::mt19937 random(kSeed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  PortValues inputs;
+  for (const Port& port : runnable.inputs()) {
+    std::vector<int64_t> sizes;
+    for (const PortDim& dim : port.dims) sizes.push_back(dim.size);
+    HostTensor tensor(port.dtype, Shape(sizes));
+    fill_tensor({port.dtype, tensor.shape}, tensor.bytes.data(),
+                [&](int64_t) { return is_float(port.dtype) ? uniform(random) : 1; });
+    inputs.emplace(port.name, std::move(tensor));
+  }
+  return inputs;
+}
+
+/// Tokens that mean nothing, in rows without padding.
+PortValues random_tokens(const models::Model& model, int64_t batch, int64_t length) {
+  std::mt19937 random(kSeed);
+  std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(model.sizes().vocabulary - 1));
+  std::vector<int32_t> tokens(static_cast<size_t>(batch * length));
+  for (int32_t& token : tokens) token = id(random);
+  PortValues inputs;
+  inputs.emplace("tokens", HostTensor::of<int32_t>({batch, length}, tokens));
+  if (model.task().head == models::Head::next_token) return inputs;
+  if (model.has_token_types())
+    inputs.emplace("types", HostTensor::filled(DType::i32, {batch, length}, 0));
+  inputs.emplace("lengths", HostTensor::filled(DType::i32, {batch}, static_cast<double>(length)));
+  return inputs;
+}
 
 PipelineOptions forward_options(const train::TrainOptions& o) {
   const train::SessionOptions s = train::session_options(o);
-  PipelineOptions p;
-  p.precision = s.precision;
-  p.parameter_dtype = s.precision;
-  p.refresher = Refresher::loader;
-  p.matmul_precision = s.matmul_precision;
-  p.disabled = s.disabled_passes;
-  return p;
+  PipelineOptions passes = for_inference(s.precision);
+  passes.matmul_precision = s.matmul_precision;
+  passes.disabled = s.disabled_passes;
+  return passes;
 }
 
-class ModelWorkload : public OneProgram {
- public:
-  ModelWorkload(const WorkloadOptions& o, const Graph& graph, int64_t batch, int64_t length)
-      : OneProgram(graph, forward_options(o.options), machine::backend_for(o.options.device),
-                   batch * length),
-        model_(o.model) {
-    std::mt19937 random(kSeed);
-    std::uniform_int_distribution<int32_t> id(0,
-                                              static_cast<int32_t>(model_->sizes().vocabulary - 1));
-    for (int64_t i = 0; i < batch * length; ++i) tokens_.push_back(id(random));
-    types_.assign(tokens_.size(), 0);
-    lengths_.assign(static_cast<size_t>(batch), static_cast<int32_t>(length));
-  }
+std::shared_ptr<const WeightSource> random_weights(const models::Model& model) {
+  return models::made_weights(model, models::initial_weights(model, kSeed));
+}
 
- protected:
-  void fill() override { load_parameters(engine_, models::initial_weights(*model_, kSeed)); }
-  void before(Call& call) override {
-    call.set("tokens", std::span<const int32_t>(tokens_));
-    if (model_->task().head == models::Head::next_token) return;
-    if (model_->has_token_types()) call.set("types", std::span<const int32_t>(types_));
-    call.set("lengths", std::span<const int32_t>(lengths_));
-  }
-
-  models::ModelPtr model_;
-  std::vector<int32_t> tokens_, types_, lengths_;
-};
+std::unique_ptr<Workload> forward_workload(const WorkloadOptions& o) {
+  const int64_t batch = o.options.batch_size, length = o.options.context;
+  PortValues inputs = random_tokens(*o.model, batch, length);
+  Prepared p = prepared(infer::forward_runnable(o.model, random_weights(*o.model)),
+                        machine::backend_for(o.options.device), forward_options(o.options), inputs);
+  return std::make_unique<RunnableRuns>(std::move(p.runner), std::move(inputs), p.seconds,
+                                        batch * length);
+}
 
 /// One token after the other, round and round over the same stretch of the cache.
-class Generation final : public ModelWorkload {
+class Generation final : public RunnableRuns {
  public:
-  explicit Generation(const WorkloadOptions& o)
-      : ModelWorkload(o,
-                      o.model->decode({.capacity = o.model->sizes().context,
-                                       .cache = dtype_of_precision(o.options.precision)}),
-                      1, 1),
+  Generation(const WorkloadOptions& o, Prepared p, PortValues inputs)
+      : RunnableRuns(std::move(p.runner), std::move(inputs), p.seconds, 1),
         sampler_(infer::Sampling{}, 0),
+        context_(o.model->sizes().context),
         first_(o.prompt),
-        stretch_(std::min<int64_t>(16, o.model->sizes().context - o.prompt)) {}
+        stretch_(std::min<int64_t>(16, context_ - o.prompt)) {}
 
   double cache_share() const override {
-    return static_cast<double>(first_ + stretch_ / 2) /
-           static_cast<double>(model_->sizes().context);
+    return static_cast<double>(first_ + stretch_ / 2) / static_cast<double>(context_);
   }
 
  protected:
-  void before(Call& call) override {
-    ModelWorkload::before(call);
-    position_ = static_cast<int32_t>(first_ + done_ % stretch_);
-    call.set("position", std::span<const int32_t>(&position_, 1));
-  }
-  void after(StepClock& clock) override {
+  void before() override { set_input("position", static_cast<int32_t>(first_ + done_ % stretch_)); }
+  void after(std::span<const float> logits, StepClock& clock) override {
     const Stopwatch watch;
-    const auto logits = engine_.read_output(id_, "logits", room_);
-    tokens_[0] = sampler_.next({reinterpret_cast<const float*>(logits.data()),
-                                static_cast<size_t>(model_->sizes().vocabulary)});
+    set_input("tokens", sampler_.next(logits));
     clock.sampling = watch.seconds();
     ++done_;
   }
 
  private:
   infer::Sampler sampler_;
-  int64_t first_, stretch_, done_ = 0;
-  int32_t position_ = 0;
-  std::vector<std::byte> room_;  // for what comes from a device
+  int64_t context_, first_, stretch_, done_ = 0;
 };
+
+std::unique_ptr<Workload> generation_workload(const WorkloadOptions& o) {
+  const int64_t context = o.model->sizes().context;
+  if (o.prompt >= context)
+    usage_error("--prompt {}: expected fewer tokens than the context, which is {}", o.prompt,
+                context);
+  PortValues inputs = random_tokens(*o.model, 1, 1);
+  inputs.emplace("position", HostTensor::filled(DType::i32, {}, 0));
+  Prepared p = prepared(infer::decode_runnable(o.model, random_weights(*o.model), context,
+                                               dtype_of_precision(o.options.precision)),
+                        machine::backend_for(o.options.device), forward_options(o.options), inputs);
+  return std::make_unique<Generation>(o, std::move(p), std::move(inputs));
+}
 
 }  // namespace
 
@@ -306,19 +340,30 @@ std::string_view name_of(Mode mode) {
 }
 
 std::unique_ptr<Workload> make_workload(const WorkloadOptions& o) {
-  const int64_t batch = o.options.batch_size, length = o.options.context;
-  if (o.mode == Mode::training) return std::make_unique<Training>(o);
-  if (o.mode == Mode::inference)
-    return std::make_unique<ModelWorkload>(o, o.model->forward(batch, length), batch, length);
-  if (o.prompt >= o.model->sizes().context)
-    usage_error("--prompt {}: expected fewer tokens than the context, which is {}", o.prompt,
-                o.model->sizes().context);
-  return std::make_unique<Generation>(o);
+  return o.mode == Mode::training    ? std::make_unique<Training>(o)
+         : o.mode == Mode::inference ? forward_workload(o)
+                                     : generation_workload(o);
 }
 
-std::unique_ptr<Workload> graph_workload(const Graph& graph, const PipelineOptions& options,
+std::unique_ptr<Workload> runnable_workload(std::shared_ptr<infer::Runner> runner,
+                                            PortValues inputs, double compile_seconds) {
+  return std::make_unique<RunnableRuns>(std::move(runner), std::move(inputs), compile_seconds);
+}
+
+std::unique_ptr<Workload> graph_workload(const Graph& graph, const PipelineOptions& passes,
                                          std::optional<Backend> backend) {
-  return std::make_unique<OneProgram>(graph, options, backend.value_or(cpu::cpu_backend()), 0);
+  const auto weights = std::make_shared<WeightList>(
+      "random weights", nullptr, [](std::string_view, std::span<float> to) {
+        std::mt19937 random(kSeed);
+        std::uniform_real_distribution<float> uniform(-1, 1);
+        for (float& x : to) x = uniform(random);
+      });
+  for (const NodeId id : graph.inputs(InputKind::parameter))
+    weights->add({graph.input_name(id), DType::f32, graph.type({id, 0}).shape, {}});
+  const std::shared_ptr<const Runnable> runnable = runnable_of(graph, weights);
+  PortValues inputs = random_inputs(*runnable);
+  Prepared p = prepared(runnable, backend.value_or(cpu::cpu_backend()), passes, inputs);
+  return runnable_workload(std::move(p.runner), std::move(inputs), p.seconds);
 }
 
 }  // namespace brrr::insight

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "infer/runner.h"
 #include "sampling/sampler.h"
 #include "train/dataset.h"
 #include "train/fit.h"
@@ -67,8 +68,12 @@ struct WorkloadOptions {
 /// Compiled, not allocated. Throws UserError for a prompt beyond the context.
 std::unique_ptr<Workload> make_workload(const WorkloadOptions& options);
 
-/// Any graph, its inputs random; on the CPU unless another backend is given.
-std::unique_ptr<Workload> graph_workload(const Graph& graph, const PipelineOptions& options,
+/// Runs of a Runnable on these inputs, for which `runner` is prepared.
+std::unique_ptr<Workload> runnable_workload(std::shared_ptr<infer::Runner> runner,
+                                            PortValues inputs, double compile_seconds);
+
+/// Any graph, its inputs and parameters random; on the CPU unless another backend is given.
+std::unique_ptr<Workload> graph_workload(const Graph& graph, const PipelineOptions& passes,
                                          std::optional<Backend> backend = std::nullopt);
 
 }  // namespace brrr::insight

@@ -59,8 +59,7 @@ struct Lowering::Capture {
   }
 };
 
-Lowering::Lowering(const File& file, const modules::Request& request, Weight weight,
-                   OnWeight on_weight)
+Lowering::Lowering(const File& file, const GraphRequest& request, Weight weight, OnWeight on_weight)
     : file_(file),
       request_(request),
       weight_(std::move(weight)),
@@ -69,8 +68,8 @@ Lowering::Lowering(const File& file, const modules::Request& request, Weight wei
   main_.set_limit(request.memory);
 }
 
-modules::Lowered Lowering::run() {
-  modules::Lowered lowered;
+LoweredGraph Lowering::run() {
+  LoweredGraph lowered;
   std::set<std::string_view> inputs;
   for (const ValueInfo& info : file_.graph.inputs) {
     inputs.insert(info.name);
@@ -110,7 +109,7 @@ modules::Lowered Lowering::run() {
   return lowered;
 }
 
-void Lowering::output(modules::Lowered& lowered, const std::string& name, const Item& item) {
+void Lowering::output(LoweredGraph& lowered, const std::string& name, const Item& item) {
   if (item.is_tensor()) {
     main_.graph.output(name, item.value);
     return;

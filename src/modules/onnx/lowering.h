@@ -19,8 +19,8 @@
 
 #include "formats/onnx/onnx_file.h"
 #include "ir/ref_tensor.h"
-#include "modules/module.h"
 #include "modules/onnx/item.h"
+#include "runtime/runnable.h"
 
 namespace brrr::onnx {
 
@@ -97,8 +97,8 @@ class Lowering {
   using Weight = Build::Weight;
   /// Told of each tensor of the file that becomes a parameter, and its name.
   using OnWeight = std::function<void(const std::string& name, const TensorProto& tensor)>;
-  Lowering(const File& file, const modules::Request& request, Weight weight, OnWeight on_weight);
-  modules::Lowered run();
+  Lowering(const File& file, const GraphRequest& request, Weight weight, OnWeight on_weight);
+  LoweredGraph run();
 
   // -- for operators
   // --------------------------------------------------------------------------------
@@ -171,10 +171,10 @@ class Lowering {
   Names inner_names(Names& outside, const std::string& part) const;
   void give_graph(const GraphProto& graph, Names& names) const;
   std::vector<Item> outputs_of(const GraphProto& graph, Names& names);
-  void output(modules::Lowered& lowered, const std::string& name, const Item& item);
+  void output(LoweredGraph& lowered, const std::string& name, const Item& item);
 
   const File& file_;
-  const modules::Request& request_;
+  const GraphRequest& request_;
   Weight weight_;
   OnWeight on_weight_;
   Build* build_ = nullptr;

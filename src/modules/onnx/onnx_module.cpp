@@ -9,8 +9,6 @@
 namespace brrr::onnx {
 namespace {
 
-using modules::Port;
-
 std::string type_text(const ValueType& type) {
   switch (type.kind) {
     case ValueKind::tensor: {
@@ -46,9 +44,41 @@ Port port_of(const ValueInfo& info) {
   return port;
 }
 
-class OnnxModule final : public modules::Module {
+/// The weights that graphs of the file have named so far.
+class OnnxWeights final : public WeightSource {
  public:
-  explicit OnnxModule(std::shared_ptr<const File> file) : file_(std::move(file)) {
+  explicit OnnxWeights(std::shared_ptr<const File> file) : file_(std::move(file)) {}
+  void add(const std::string& name, const TensorProto& tensor) {
+    const std::lock_guard lock(mutex_);
+    tensors_.try_emplace(
+        name, TensorView{name, *dtype_of(tensor.type), Shape(tensor.dims), tensor.bytes});
+  }
+  std::span<const std::byte> bytes(std::string_view name) const {
+    const TensorView* const tensor = find(name);
+    BRRR_CHECK(tensor != nullptr, "there is no weight '{}'", name);
+    return tensor->bytes;
+  }
+  const std::string& what() const override { return file_->what(); }
+  const TensorView* find(std::string_view name) const override {
+    const std::lock_guard lock(mutex_);
+    const auto at = tensors_.find(name);
+    return at == tensors_.end() ? nullptr : &at->second;
+  }
+  void each(const std::function<void(const TensorView&)>& see) const override {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, tensor] : tensors_) see(tensor);
+  }
+
+ private:
+  std::shared_ptr<const File> file_;
+  mutable std::mutex mutex_;
+  std::map<std::string, TensorView, std::less<>> tensors_;  // which graphs are added to, not moved
+};
+
+class OnnxModule final : public Runnable {
+ public:
+  explicit OnnxModule(std::shared_ptr<const File> file)
+      : file_(std::move(file)), weights_(std::make_shared<OnnxWeights>(file_)) {
     const auto opset = file_->opsets.find("");
     if (opset != file_->opsets.end() && opset->second > kNewestOpset)
       throw Unsupported(
@@ -73,22 +103,15 @@ class OnnxModule final : public modules::Module {
   const std::vector<Port>& inputs() const override { return inputs_; }
   const std::vector<Port>& outputs() const override { return outputs_; }
 
-  modules::Lowered lower(const modules::Request& request) const override {
+  LoweredGraph lower(const GraphRequest& request) const override {
     return Lowering(
-               *file_, request, [this](std::string_view name) { return weight(name); },
+               *file_, request, [this](std::string_view name) { return weights_->bytes(name); },
                [this](const std::string& name, const TensorProto& tensor) {
-                 const std::lock_guard lock(mutex_);
-                 weights_.emplace(name, tensor.bytes);
+                 weights_->add(name, tensor);
                })
         .run();
   }
-
-  std::span<const std::byte> weight(std::string_view name) const override {
-    const std::lock_guard lock(mutex_);
-    const auto at = weights_.find(name);
-    BRRR_CHECK(at != weights_.end(), "there is no weight '{}'", name);
-    return at->second;
-  }
+  std::shared_ptr<const WeightSource> weights() const override { return weights_; }
 
   std::string summary() const override {
     std::string text = "ONNX";
@@ -104,17 +127,16 @@ class OnnxModule final : public modules::Module {
  private:
   std::shared_ptr<const File> file_;
   std::vector<Port> inputs_, outputs_;
-  mutable std::mutex mutex_;
-  mutable std::map<std::string, std::span<const std::byte>, std::less<>> weights_;
+  std::shared_ptr<OnnxWeights> weights_;
 };
 
 }  // namespace
 
-std::shared_ptr<const modules::Module> open_module(std::shared_ptr<const File> file) {
+std::shared_ptr<const Runnable> open_module(std::shared_ptr<const File> file) {
   return std::make_shared<OnnxModule>(std::move(file));
 }
 
-std::shared_ptr<const modules::Module> open_module(const fs::path& path) {
+std::shared_ptr<const Runnable> open_module(const fs::path& path) {
   return open_module(File::load(path));
 }
 

@@ -1,7 +1,7 @@
 // Files on a driver that tests/support/fake_cuda plays and kernels that the emulation runs: a .brrr
 // file, and ONNX files of PyTorch's exporters, compute on a GPU what they compute on the CPU.
 
-#include "modules/module_session.h"
+#include "runtime/runnable_session.h"
 
 #include "backend/cpu/target.h"
 #include "backend/cuda_device/emulated_kernels.h"
@@ -9,6 +9,7 @@
 #include "models/gpt2/gpt2_config.h"
 #include "models/initialise.h"
 #include "modules/brrr_file.h"
+#include "modules/open_module.h"
 #include "support/exported_models.h"
 #include "support/gpt2.h"
 
@@ -32,10 +33,10 @@ TEST_F(OnFakeGpu, ABrrrFileRunsAsOnTheCpu) {
   const fs::path path = folder_ / "m.brrr";
   modules::write_brrr_file(path, program);
   for (const DType precision : {f32, bf16}) {
-    modules::ModuleOptions how;
-    how.precision = precision;
-    modules::ModuleSession host(modules::open_module(path), cpu::cpu_backend());
-    modules::ModuleSession device(modules::open_module(path), all_kernels(), how);
+    RunnableOptions how;
+    how.passes = for_inference(precision);
+    RunnableSession host(modules::open_module(path), cpu::cpu_backend());
+    RunnableSession device(modules::open_module(path), all_kernels(), how);
     for (const auto& [batch, length] : {std::pair<int64_t, int64_t>{1, 5}, {3, 8}}) {
       HostTensor tokens(DType::i32, {batch, length});
       for (int64_t i = 0; i < tokens.shape.elements(); ++i)
@@ -55,8 +56,8 @@ TEST_F(OnFakeGpu, OnnxFilesComputeAsPyTorchDoes) {
     if (entry.path().extension() != ".onnx") continue;
     const std::string name = entry.path().stem().string();
     SCOPED_TRACE(name);
-    modules::ModuleSession session(modules::open_module(entry.path()), all_kernels());
-    const modules::ModuleValues y = session.run(test::exported_inputs(session.module(), name));
+    RunnableSession session(modules::open_module(entry.path()), all_kernels());
+    const PortValues y = session.run(test::exported_inputs(session.runnable(), name));
     test::expect_near(y.at("y").tensor(), test::exported_tensor(name + "/y"), 1e-5);
     ++files;
   }

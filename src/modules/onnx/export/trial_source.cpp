@@ -4,15 +4,11 @@
 #include <set>
 #include <span>
 
-#include "modules/module_inputs.h"
 #include "modules/onnx/onnx_module.h"
+#include "runtime/made_inputs.h"
 
 namespace brrr::onnx {
 namespace {
-
-using modules::Module;
-using modules::ModuleValues;
-using modules::Port;
 
 using Sizes = std::vector<int64_t>;
 
@@ -27,7 +23,7 @@ struct OpenAxis {
 /// What is open of a module.
 class OpenModule {
  public:
-  OpenModule(std::shared_ptr<const Module> module, const std::map<std::string, int64_t>& fixed,
+  OpenModule(std::shared_ptr<const Runnable> module, const std::map<std::string, int64_t>& fixed,
              const std::map<std::string, HostTensor>& known)
       : module_(std::move(module)), fixed_(fixed), known_(known) {
     std::set<std::string> unused;
@@ -45,12 +41,12 @@ class OpenModule {
   bool is_batch(size_t size) const { return is_batch_[size]; }
 
   Graph graph(const Sizes& sizes) const {
-    modules::Request request;
+    GraphRequest request;
     request.data = types(sizes);
     for (const auto& [name, tensor] : known_)
       request.known.emplace(name, read_tensor({tensor.dtype, tensor.shape}, tensor.bytes.data()));
     for (const Port& port : module_->outputs()) request.wanted.push_back(port.name);
-    modules::Lowered lowered = lower(request);
+    LoweredGraph lowered = lower(request);
     if (!lowered.to_bind.empty()) throw NeedsValue(lowered.to_bind[0]);
     if (!lowered.to_read.empty() || !lowered.lists.empty())
       user_error("a size of the graph is only known from data ('{}'), so it is no single graph",
@@ -58,12 +54,12 @@ class OpenModule {
     return std::move(lowered.graph);
   }
 
-  ModuleValues inputs(const Sizes& sizes) const {
-    ModuleValues given;
+  PortValues inputs(const Sizes& sizes) const {
+    PortValues given;
     for (const auto& [name, tensor] : known_) given.emplace(name, tensor);
     std::map<std::string, int64_t> all = fixed_;
     for (size_t i = 0; i < sizes.size(); ++i) all.emplace(sizes_[i], sizes[i]);
-    ModuleValues values = modules::make_inputs(*module_, std::move(given), all).values;
+    PortValues values = make_inputs(*module_, std::move(given), all).values;
     std::erase_if(values, [&](const auto& entry) { return known_.contains(entry.first); });
     return values;
   }
@@ -77,7 +73,7 @@ class OpenModule {
         shape.push_back(Dim(port.dims[axis].size));
         continue;
       }
-      const modules::AxisSum sum = modules::axis_sum(modules::axis_name(port, axis));
+      const AxisSum sum = axis_sum(axis_name(port, axis));
       OpenAxis open{port.name, static_cast<int>(axis), sum.offset, {}};
       for (const std::string& name : sum.names) add_size(open, name, unused);
       shape.push_back(Dim(open.offset));
@@ -113,7 +109,7 @@ class OpenModule {
     return types;
   }
 
-  modules::Lowered lower(const modules::Request& request) const {
+  LoweredGraph lower(const GraphRequest& request) const {
     try {
       return module_->lower(request);
     } catch (const Unsupported&) {
@@ -126,7 +122,7 @@ class OpenModule {
     }
   }
 
-  std::shared_ptr<const Module> module_;
+  std::shared_ptr<const Runnable> module_;
   std::map<std::string, int64_t> fixed_;
   std::map<std::string, HostTensor> known_;
   std::vector<std::string> sizes_;
@@ -237,7 +233,7 @@ std::shared_ptr<const ExportedModel> export_trying(TrialSource& trial,
   throw SizesDiffer(last);
 }
 
-TrialSource module_source(std::shared_ptr<const Module> module,
+TrialSource module_source(std::shared_ptr<const Runnable> module,
                           const std::map<std::string, int64_t>& fixed,
                           const std::map<std::string, HostTensor>& known) {
   const auto open = std::make_shared<const OpenModule>(module, fixed, known);
@@ -246,7 +242,9 @@ TrialSource module_source(std::shared_ptr<const Module> module,
   trial.source.sizes = open->sizes();
   for (const Port& port : module->inputs()) trial.source.inputs.push_back(port.name);
   trial.source.graph = [open](const Sizes& sizes) { return open->graph(sizes); };
-  trial.source.weight = [module](std::string_view name) { return module->weight(name); };
+  trial.source.weight = [weights = module->weights()](std::string_view name) {
+    return weights->find(name)->bytes;
+  };
   trial.inputs = [open](const Sizes& sizes) { return open->inputs(sizes); };
   if (open->sizes().empty())
     trial.families = {{{{}}, {}, {{}}}};

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "modules/module_session.h"
 #include "modules/onnx/export/onnx_export.h"
+#include "runtime/runnable_session.h"
 
 namespace brrr::onnx {
 
@@ -26,7 +26,7 @@ struct TrialSource {
     bool is_decisive = false;
   };
   std::vector<Family> families;
-  std::function<modules::ModuleValues(const std::vector<int64_t>& sizes)> inputs;
+  std::function<PortValues(const std::vector<int64_t>& sizes)> inputs;
   std::vector<std::vector<int64_t>> unseen;  // of the family that was taken
 };
 
@@ -58,7 +58,7 @@ class NeedsValue : public UserError {
 /// A module for open sizes: each axis of an input that the file leaves open, but for those that
 /// `fixed` names. `known`: inputs that become part of the graph. Graphs throw NeedsValue, and
 /// SizesRefused where the module cannot be lowered.
-TrialSource module_source(std::shared_ptr<const modules::Module> module,
+TrialSource module_source(std::shared_ptr<const Runnable> module,
                           const std::map<std::string, int64_t>& fixed,
                           const std::map<std::string, HostTensor>& known);
 

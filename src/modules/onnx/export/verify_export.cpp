@@ -6,43 +6,16 @@
 namespace brrr::onnx {
 namespace {
 
-/// One graph of an ExportSource as a module.
-class SourceModule final : public modules::Module {
- public:
-  SourceModule(const ExportSource& source, const std::vector<int64_t>& sizes)
-      : source_(source), graph_(source.graph(sizes)) {
-    for (const NodeId id : graph_.inputs(InputKind::data))
-      inputs_.push_back(port(graph_.input_name(id), graph_.type({id, 0})));
-    for (const Output& out : graph_.outputs())
-      outputs_.push_back(port(out.name, graph_.type(out.value)));
+/// The weights of a graph, as its source gives them.
+std::shared_ptr<const WeightSource> weights_of(const Graph& graph, const ExportSource& source) {
+  auto weights = std::make_shared<WeightList>(source.name);
+  for (const NodeId id : graph.inputs(InputKind::parameter)) {
+    const std::string& name = graph.input_name(id);
+    const Type& type = graph.type({id, 0});
+    weights->add({name, type.dtype, type.shape, source.weight(name), type.storage});
   }
-  const std::vector<modules::Port>& inputs() const override { return inputs_; }
-  const std::vector<modules::Port>& outputs() const override { return outputs_; }
-  modules::Lowered lower(const modules::Request&) const override {
-    modules::Lowered lowered;
-    lowered.graph = graph_;
-    return lowered;
-  }
-  std::span<const std::byte> weight(std::string_view name) const override {
-    return source_.weight(name);
-  }
-  std::string summary() const override { return source_.name; }
-  uint64_t file_bytes() const override { return 0; }
-
- private:
-  static modules::Port port(const std::string& name, const Type& type) {
-    modules::Port p;
-    p.name = name;
-    p.type = std::string(brrr::name_of(type.dtype));
-    p.dtype = type.dtype;
-    p.has_shape = true;
-    for (const int64_t size : type.shape.sizes()) p.dims.push_back({size, ""});
-    return p;
-  }
-  const ExportSource& source_;
-  Graph graph_;
-  std::vector<modules::Port> inputs_, outputs_;
-};
+  return weights;
+}
 
 struct Comparison {
   double apart = 0;          // of the largest element
@@ -80,15 +53,15 @@ bool has_16_bits(const Graph& graph) {
 
 }  // namespace
 
-ExportDifference compare_export(const ExportSource& source,
-                                std::shared_ptr<const modules::Module> written,
+ExportDifference compare_export(const ExportSource& source, std::shared_ptr<const Runnable> written,
                                 const Backend& backend, const std::vector<int64_t>& sizes,
-                                const modules::ModuleValues& inputs) {
-  modules::ModuleSession ours(std::make_shared<SourceModule>(source, sizes), backend);
-  modules::ModuleSession theirs(std::move(written), backend);
-  const modules::ModuleValues expected = ours.run(inputs), given = theirs.run(inputs);
+                                const PortValues& inputs) {
+  const Graph graph = source.graph(sizes);
+  RunnableSession ours(runnable_of(graph, weights_of(graph, source)), backend);
+  RunnableSession theirs(std::move(written), backend);
+  const PortValues expected = ours.run(inputs), given = theirs.run(inputs);
   ExportDifference worst;
-  worst.has_16_bits = has_16_bits(source.graph(sizes));
+  worst.has_16_bits = has_16_bits(graph);
   for (const auto& [name, value] : expected) {
     const auto other = given.find(name);
     if (other == given.end()) user_error("the file has no output '{}'", name);

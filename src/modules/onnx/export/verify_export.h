@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "modules/module.h"
-#include "modules/module_session.h"
 #include "modules/onnx/export/onnx_export.h"
+#include "runtime/runnable.h"
+#include "runtime/runnable_session.h"
 
 namespace brrr::onnx {
 
@@ -19,9 +19,8 @@ struct ExportDifference {
 };
 
 /// Runs both for one binding of the sizes. Throws UserError where an output has another type.
-ExportDifference compare_export(const ExportSource& source,
-                                std::shared_ptr<const modules::Module> written,
+ExportDifference compare_export(const ExportSource& source, std::shared_ptr<const Runnable> written,
                                 const Backend& backend, const std::vector<int64_t>& sizes,
-                                const modules::ModuleValues& inputs);
+                                const PortValues& inputs);
 
 }  // namespace brrr::onnx

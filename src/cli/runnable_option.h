@@ -1,6 +1,6 @@
 #pragma once
-// What the verbs that run an ONNX or .brrr file share: which word is such a file, the options of
-// its run, inputs from .npy files.
+// What the verbs share that run a model by the names of its inputs (an ONNX file, a .brrr file, a
+// model's folder): how it is opened, the options of its run, inputs from .npy files.
 
 #include <algorithm>
 #include <map>
@@ -11,14 +11,14 @@
 
 #include "base/memory.h"
 #include "base/options.h"
-#include "infer/module_runner.h"
+#include "infer/runner.h"
 #include "machine/device.h"
-#include "modules/module_inputs.h"
-#include "modules/module_session.h"
+#include "runtime/made_inputs.h"
+#include "runtime/runnable_session.h"
 
 namespace brrr::cli {
 
-struct ModuleArguments {
+struct RunnableArguments {
   std::string model;
   std::vector<std::string> inputs;  // NAME=FILE.npy
   std::vector<std::string> sizes;   // NAME=N
@@ -38,7 +38,7 @@ bool is_module_file(const std::string& word);
 /// Its only positional argument, where that is a module's file.
 std::optional<std::string> module_named(const Arguments& args);
 
-/// The rows --input and --size, whose fields a verb's options have from ModuleArguments.
+/// The rows --input and --size, whose fields a verb's options have from RunnableArguments.
 template <typename T>
 void add_input_rows(OptionTable<T>& t) {
   t.group("ONNX and .brrr files");
@@ -51,7 +51,7 @@ void add_input_rows(OptionTable<T>& t) {
 /// Rows of a run: --json, --device, --precision, --memory-limit, --threads, --disable-pass,
 /// --compile.
 template <typename T>
-void add_module_rows(OptionTable<T>& t) {
+void add_runnable_rows(OptionTable<T>& t) {
   t.flag("json", &T::json, "one JSON object with the result on standard output");
   machine::add_device_row(t);
   t.choice("precision", &T::precision, precision_choices(), "NAME",
@@ -68,12 +68,12 @@ void add_module_rows(OptionTable<T>& t) {
 /// The options of a verb that was given a module's file: those of `table` that `applies` names go
 /// to `own`. Throws UserError (exit 2) for the others.
 template <typename T>
-ModuleArguments module_arguments(const Arguments& args, const OptionTable<T>& table, T& own,
-                                 const std::vector<std::string>& applies);
+RunnableArguments runnable_arguments(const Arguments& args, const OptionTable<T>& table, T& own,
+                                     const std::vector<std::string>& applies);
 
 /// Tensors of --input. Throws UserError for a word that is no NAME=FILE.npy, a name that comes
 /// twice, a file that cannot be read.
-modules::ModuleValues read_inputs(const std::vector<std::string>& given);
+PortValues read_inputs(const std::vector<std::string>& given);
 /// The sizes of --size. Throws UserError for a word that is no NAME=N.
 std::map<std::string, int64_t> read_sizes(const std::vector<std::string>& given);
 
@@ -81,42 +81,46 @@ std::map<std::string, int64_t> read_sizes(const std::vector<std::string>& given)
 void refuse_without_file(const std::vector<std::string>& inputs,
                          const std::vector<std::string>& sizes);
 
-/// The file's runner, refused where --memory-limit, or what there is, is too little.
+/// Opens an ONNX or .brrr file, or a model's folder with the inputs and outputs that its files for
+/// other runtimes have (Model::exchange). Throws UserError.
+std::shared_ptr<const Runnable> open_runnable(const std::string& name);
+
+/// Its runner, refused where --memory-limit, or what there is, is too little.
 enum class Refuses { beyond_memory, never };
-std::unique_ptr<infer::ModuleRunner> runner_of(const std::shared_ptr<const modules::Module>& module,
-                                               const ModuleArguments& options,
-                                               Refuses refuses = Refuses::beyond_memory);
+std::shared_ptr<infer::Runner> runner_of(const std::shared_ptr<const Runnable>& runnable,
+                                         const RunnableArguments& options,
+                                         Refuses refuses = Refuses::beyond_memory);
 
 /// Prepares it for the inputs, and says on stderr which made-up values decided about its graph.
-void prepare(infer::ModuleRunner& runner, const modules::MadeInputs& inputs);
+void prepare(infer::Runner& runner, const MadeInputs& inputs);
 /// What the passes decided (--explain), program by program, on stderr.
-void say_notes(const infer::ModuleRunner& runner);
+void say_notes(const infer::Runner& runner);
 /// The inputs of --input and --size, and what is missing; says on stderr which sizes were guessed.
-modules::MadeInputs inputs_of(const modules::Module& module, const ModuleArguments& options);
+MadeInputs inputs_of(const Runnable& runnable, const RunnableArguments& options);
 /// Says on stderr which inputs are made up.
-void say_made_up(const modules::MadeInputs& inputs);
+void say_made_up(const MadeInputs& inputs);
 
-const OptionTable<ModuleArguments>& module_table();
+const OptionTable<RunnableArguments>& runnable_table();
 
 template <typename T>
-ModuleArguments module_arguments(const Arguments& args, const OptionTable<T>& table, T& own,
-                                 const std::vector<std::string>& applies) {
+RunnableArguments runnable_arguments(const Arguments& args, const OptionTable<T>& table, T& own,
+                                     const std::vector<std::string>& applies) {
   const auto has = [](const auto& rows, const std::string& name) {
     return std::ranges::any_of(rows, [&](const auto& row) {
       return row.name == name || std::ranges::find(row.aliases, name) != row.aliases.end();
     });
   };
-  ModuleArguments options;
+  RunnableArguments options;
   options.model = args.positional[0];
   for (const auto& [key, value] : args.given) {
     const std::string name = canonical_key(key);
-    if (has(module_table().rows(), name)) {
-      module_table().set(options, module_table().find(key), value, "--" + name);
+    if (has(runnable_table().rows(), name)) {
+      runnable_table().set(options, runnable_table().find(key), value, "--" + name);
     } else if (std::ranges::find(applies, name) != applies.end()) {
       table.set(own, table.find(key), value, "--" + name);
     } else {
       std::string known;
-      for (const auto& row : module_table().rows()) known += "--" + row.name + ", ";
+      for (const auto& row : runnable_table().rows()) known += "--" + row.name + ", ";
       usage_error("--{} does not apply to {}; an ONNX or .brrr file takes {}--{}", name,
                   options.model, known, fmt::join(applies, ", --"));
     }

@@ -1,6 +1,6 @@
 // Sizes that a file leaves open, inputs that are made up, and what is compiled before it is run.
 
-#include "modules/module_inputs.h"
+#include "runtime/made_inputs.h"
 
 #include <gtest/gtest.h>
 
@@ -13,16 +13,13 @@ namespace brrr::test {
 namespace {
 
 using namespace onnx_bytes;  // NOLINT: builders of bytes
-using modules::AxisSize;
-using modules::MadeInputs;
-using modules::PortDim;
 
 /// A module of declared inputs alone.
-class Declared final : public modules::Module {
+class Declared final : public Runnable {
  public:
   explicit Declared(std::vector<std::pair<std::string, std::vector<PortDim>>> inputs) {
     for (auto& [name, dims] : inputs) {
-      modules::Port port;
+      Port port;
       port.name = name;
       port.type = "f32";
       port.has_shape = true;
@@ -30,24 +27,24 @@ class Declared final : public modules::Module {
       ports.push_back(port);
     }
   }
-  const std::vector<modules::Port>& inputs() const override { return ports; }
-  const std::vector<modules::Port>& outputs() const override { return none_; }
-  modules::Lowered lower(const modules::Request&) const override { return {}; }
-  std::span<const std::byte> weight(std::string_view) const override { return {}; }
+  const std::vector<Port>& inputs() const override { return ports; }
+  const std::vector<Port>& outputs() const override { return none_; }
+  LoweredGraph lower(const GraphRequest&) const override { return {}; }
+  std::shared_ptr<const WeightSource> weights() const override { return nullptr; }
   std::string summary() const override { return ""; }
   uint64_t file_bytes() const override { return 0; }
 
-  std::vector<modules::Port> ports;
+  std::vector<Port> ports;
 
  private:
-  std::vector<modules::Port> none_;
+  std::vector<Port> none_;
 };
 
 Shape shape_of(const MadeInputs& made, const std::string& name) {
   return made.values.find(name)->second.tensor().shape;
 }
 
-std::string error_of(const modules::Module& module, modules::ModuleValues given = {},
+std::string error_of(const Runnable& module, PortValues given = {},
                      const std::map<std::string, int64_t>& sizes = {}) {
   try {
     make_inputs(module, std::move(given), sizes);
@@ -57,11 +54,11 @@ std::string error_of(const modules::Module& module, modules::ModuleValues given 
   return "";
 }
 
-TEST(ModuleInputs, OptionsTensorsAndNamesTellSizes) {
+TEST(MadeInputs, OptionsTensorsAndNamesTellSizes) {
   const Declared module({{"ids", {{-1, "batch"}, {-1, "seq"}}},
                          {"mask", {{-1, "batch"}, {-1, "past + seq"}}},
                          {"image", {{-1, ""}, {3, ""}, {-1, ""}}}});
-  modules::ModuleValues given;
+  PortValues given;
   given.emplace("ids", HostTensor(DType::f32, {2, 5}));
   const MadeInputs made = make_inputs(module, given, {{"past", 3}, {"image.2", 7}});
   EXPECT_EQ(shape_of(made, "ids"), (Shape{2, 5}));
@@ -75,12 +72,12 @@ TEST(ModuleInputs, OptionsTensorsAndNamesTellSizes) {
   }
 }
 
-TEST(ModuleInputs, NamesTellWhatIsUsual) {
+TEST(MadeInputs, NamesTellWhatIsUsual) {
   const Declared module({{"x", {{-1, "batch_size"}, {-1, "sequence_length"}, {-1, "Height"}}}});
   EXPECT_EQ(shape_of(make_inputs(module, {}, {}), "x"), (Shape{1, 128, 224}));
 }
 
-TEST(ModuleInputs, FloatsAreRandomAndIntegersOne) {
+TEST(MadeInputs, FloatsAreRandomAndIntegersOne) {
   Declared module({{"x", {{64, ""}}}, {"i", {{2, ""}}}});
   module.ports[1].dtype = DType::i64;
   const MadeInputs made = make_inputs(module, {}, {});
@@ -99,14 +96,14 @@ TEST(ModuleInputs, FloatsAreRandomAndIntegersOne) {
   EXPECT_EQ(made.values.find("i")->second.tensor().number(1), 1);
 }
 
-TEST(ModuleInputs, WhatIsUnknownOrWrongIsAskedFor) {
+TEST(MadeInputs, WhatIsUnknownOrWrongIsAskedFor) {
   const Declared open({{"x", {{-1, "n"}, {-1, "?"}, {-1, "k"}}}});
   EXPECT_NE(error_of(open).find("add --size x.1=N --size k=N"), std::string::npos)
       << error_of(open);
   EXPECT_NE(error_of(open, {}, {{"k", 1}}).find("add --size x.1=N"), std::string::npos);
   EXPECT_NE(error_of(open, {}, {{"z", 1}, {"x.1", 1}, {"k", 2}}).find("--size z: no axis"),
             std::string::npos);
-  modules::ModuleValues given;
+  PortValues given;
   given.emplace("x", HostTensor(DType::f32, {1, 2, 3}));
   EXPECT_NE(error_of(open, given, {{"k", 4}}).find("--size k=4: the tensor for 'x' has 3"),
             std::string::npos);
@@ -130,11 +127,11 @@ std::string product() {
                node("MatMul", {"x", "w"}, {"y"}) + output("y", kFloat, {-1, 2}));
 }
 
-TEST(ModuleSession, PrepareCompilesAndAllocatesNothing) {
+TEST(OnnxSession, PrepareCompilesAndAllocatesNothing) {
   const std::string bytes = product();
-  modules::ModuleSession session(onnx::open_module(onnx::File::parse(bytes, "m.onnx")),
-                                 cpu::cpu_backend());
-  const modules::ModuleValues inputs{{"x", HostTensor::of<float>({1, 2}, {1, 1})}};
+  RunnableSession session(onnx::open_module(onnx::File::parse(bytes, "m.onnx")),
+                          cpu::cpu_backend());
+  const PortValues inputs{{"x", HostTensor::of<float>({1, 2}, {1, 1})}};
   EXPECT_TRUE(session.prepare(inputs));
   EXPECT_FALSE(session.engine().allocated());
   EXPECT_EQ(session.last_programs().size(), 1u);
@@ -142,24 +139,24 @@ TEST(ModuleSession, PrepareCompilesAndAllocatesNothing) {
   EXPECT_EQ(session.programs(), 1u);
 }
 
-TEST(ModuleSession, WeightsTakeThePrecision) {
+TEST(OnnxSession, WeightsTakeThePrecision) {
   const std::string bytes = product();
   for (const DType precision : {DType::bf16, DType::f16}) {
-    modules::ModuleSession session(onnx::open_module(onnx::File::parse(bytes, "m.onnx")),
-                                   cpu::cpu_backend(), {.precision = precision});
-    const modules::ModuleValues inputs{{"x", HostTensor::of<float>({1, 2}, {1, 1})}};
+    RunnableSession session(onnx::open_module(onnx::File::parse(bytes, "m.onnx")),
+                            cpu::cpu_backend(), {.passes = for_inference(precision)});
+    const PortValues inputs{{"x", HostTensor::of<float>({1, 2}, {1, 1})}};
     EXPECT_EQ(session.run(inputs).begin()->second.tensor().number(1), 6.125);
   }
 }
 
 // Where an engine's limit has room for one program, that of an earlier run goes.
-TEST(ModuleSession, ProgramsOfOtherRunsMakeRoom) {
+TEST(OnnxSession, ProgramsOfOtherRunsMakeRoom) {
   const std::string bytes = product();
-  modules::ModuleOptions options;
+  RunnableOptions options;
   int64_t limit = 0;
   options.before_program = [&](Engine& engine, const Graph&) { engine.set_limit(limit); };
-  modules::ModuleSession session(onnx::open_module(onnx::File::parse(bytes, "m.onnx")),
-                                 cpu::cpu_backend(), options);
+  RunnableSession session(onnx::open_module(onnx::File::parse(bytes, "m.onnx")), cpu::cpu_backend(),
+                          options);
   const auto rows = [&](int64_t n) {
     return session.run({{"x", HostTensor::filled(DType::f32, {n, 2}, 1)}});
   };

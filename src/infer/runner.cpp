@@ -1,4 +1,4 @@
-#include "infer/module_runner.h"
+#include "infer/runner.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,27 +16,26 @@ int64_t output_bytes(const Graph& graph) {
 
 }  // namespace
 
-ModuleRunner::ModuleRunner(const std::shared_ptr<const modules::Module>& module,
-                           const Backend& backend, modules::ModuleOptions options, Memory memory,
-                           int64_t beside, int64_t output_copies)
+Runner::Runner(const std::shared_ptr<const Runnable>& runnable, const Backend& backend,
+               RunnableOptions options, Memory memory, int64_t beside, int64_t output_copies)
     : room_(backend, std::move(memory)),
       beside_(beside),
       output_copies_(output_copies),
-      module_(module),
+      runnable_(runnable),
       options_(watched(std::move(options))),
-      session_(std::make_unique<modules::ModuleSession>(module, backend, options_)) {
+      session_(std::make_unique<RunnableSession>(runnable, backend, options_)) {
   // Values that decide about the first program are computed before it is there.
   room_.measure(session_->engine(), beside_);
 }
 
-modules::ModuleOptions ModuleRunner::watched(modules::ModuleOptions options) {
+RunnableOptions Runner::watched(RunnableOptions options) {
   options.before_program = [this](Engine& engine, const Graph& next) {
     room_.set_limit(engine, next, tensor_bytes(&next) + session_->known_bytes() + beside_);
   };
   return options;
 }
 
-int64_t ModuleRunner::tensor_bytes(const Graph* next) const {
+int64_t Runner::tensor_bytes(const Graph* next) const {
   std::vector<int64_t> bytes;
   for (const Graph* graph : session_->engine().graphs()) bytes.push_back(output_bytes(*graph));
   if (next != nullptr) bytes.push_back(output_bytes(*next));
@@ -46,25 +45,23 @@ int64_t ModuleRunner::tensor_bytes(const Graph* next) const {
   return output_copies_ * bytes[0] + (bytes.size() > 1 ? bytes[1] : 0);
 }
 
-void ModuleRunner::compile(const modules::ModuleValues& inputs,
-                           const std::vector<std::string>& wanted) {
+void Runner::compile(const PortValues& inputs, const std::vector<std::string>& wanted) {
   is_complete_ = session_->prepare(inputs, wanted);
   machine::trim_heap();
   now_ = resident_memory();
   room_.measure(session_->engine(), tensor_bytes() + beside_);
 }
 
-void ModuleRunner::prepare(const modules::ModuleValues& inputs,
-                           const std::vector<std::string>& wanted) {
+void Runner::prepare(const PortValues& inputs, const std::vector<std::string>& wanted) {
   compile(inputs, wanted);
   const auto lies_in_panels = [](const StateInfo& state) {
     return state.type.storage.layout != Layout::rows;
   };
   if (!room_.fits(session_->engine()) &&
       std::ranges::any_of(session_->engine().states(), lies_in_panels)) {
-    options_.disabled.emplace(kWeightPanels);
+    options_.passes.disabled.emplace(kWeightPanels);
     const Backend backend = session_->engine().backend();
-    session_ = std::make_unique<modules::ModuleSession>(module_, backend, options_);
+    session_ = std::make_unique<RunnableSession>(runnable_, backend, options_);
     room_.measure(session_->engine(), beside_);
     compile(inputs, wanted);
   }
@@ -72,14 +69,19 @@ void ModuleRunner::prepare(const modules::ModuleValues& inputs,
   is_prepared_ = true;
 }
 
-modules::ModuleValues ModuleRunner::run(const modules::ModuleValues& inputs,
-                                        const std::vector<std::string>& wanted,
-                                        Timeline* timeline) {
+PortValues Runner::run(const PortValues& inputs, const std::vector<std::string>& wanted,
+                       Timeline* timeline) {
   if (!is_prepared_) prepare(inputs, wanted);
   return room_.run([&] { return session_->run(inputs, wanted, timeline); });
 }
 
-machine::ProcessForecast ModuleRunner::forecast() const {
+OutputView Runner::run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted,
+                                Timeline* timeline) {
+  if (!is_prepared_) prepare(inputs, wanted);
+  return room_.run([&] { return session_->run_in_place(inputs, wanted, timeline); });
+}
+
+machine::ProcessForecast Runner::forecast() const {
   const Engine& engine = session_->engine();
   const bool is_on_device = engine.backend().memory_bytes > 0;
   machine::ProcessForecast f = machine::forecast_running(engine.graphs(), now_, is_on_device);
@@ -87,7 +89,7 @@ machine::ProcessForecast ModuleRunner::forecast() const {
   f.arena = is_on_device ? 0 : room_.most_at_once(engine);
   f.batches = tensor_bytes() + beside_;
   // Weights that are no longer read where they lie were read there once.
-  f.mapped = std::max(now_.inputs, static_cast<int64_t>(session_->module().file_bytes()));
+  f.mapped = std::max(now_.inputs, static_cast<int64_t>(runnable_->file_bytes()));
   return f;
 }
 

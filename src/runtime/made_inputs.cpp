@@ -1,4 +1,4 @@
-#include "modules/module_inputs.h"
+#include "runtime/made_inputs.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include "base/errors.h"
 #include "base/options.h"
 
-namespace brrr::modules {
+namespace brrr {
 namespace {
 
 constexpr uint32_t kSeed = 7;
@@ -34,7 +34,7 @@ std::optional<int64_t> usual_size(const std::string& name, size_t axis) {
 
 class Sizes {
  public:
-  Sizes(const Module& module, const std::map<std::string, int64_t>& asked) : module_(module) {
+  Sizes(const Runnable& module, const std::map<std::string, int64_t>& asked) : module_(module) {
     for (const auto& [name, size] : asked) take(name, size, AxisSize::From::option, "");
   }
 
@@ -123,7 +123,7 @@ class Sizes {
                  known->size, input, size);
   }
 
-  const Module& module_;
+  const Runnable& module_;
   std::vector<AxisSize> sizes_;
 };
 
@@ -165,14 +165,14 @@ std::string axis_name(const Port& port, size_t axis) {
   return name.empty() || name == "?" || name == "-1" ? fmt::format("{}.{}", port.name, axis) : name;
 }
 
-MadeInputs make_inputs(const Module& module, ModuleValues given,
+MadeInputs make_inputs(const Runnable& module, PortValues given,
                        const std::map<std::string, int64_t>& asked) {
   MadeInputs made;
   made.values = std::move(given);
   Sizes sizes(module, asked);
   for (const Port& port : module.inputs()) {
     const auto at = made.values.find(port.name);
-    if (at != made.values.end() && at->second.kind == ModuleValue::Kind::tensor)
+    if (at != made.values.end() && at->second.kind == PortValue::Kind::tensor)
       sizes.take_tensor(port, at->second.tensor());
   }
   sizes.choose();
@@ -202,4 +202,4 @@ MadeInputs make_inputs(const Module& module, ModuleValues given,
   return made;
 }
 
-}  // namespace brrr::modules
+}  // namespace brrr

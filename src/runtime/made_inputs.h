@@ -1,15 +1,14 @@
 #pragma once
-// Inputs for a module where the caller has not all of them: sizes for the axes that the file leaves
-// open, and numbers that mean nothing in tensors of those sizes. What was chosen is told, so that
-// it can be said.
+// Inputs that the caller of a Runnable does not have: sizes for the axes that it leaves open, and
+// made-up numbers in tensors of those sizes. What was chosen is told, so that it can be said.
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "modules/module_session.h"
+#include "runtime/runnable_session.h"
 
-namespace brrr::modules {
+namespace brrr {
 
 /// The name of an axis that the file leaves open: the file's, or "x.1" for axis 1 of the input x.
 std::string axis_name(const Port& port, size_t axis);
@@ -28,7 +27,7 @@ struct AxisSize {
 };
 
 struct MadeInputs {
-  ModuleValues values;            // those that were given, and the others
+  PortValues values;              // those that were given, and the others
   std::vector<AxisSize> sizes;    // in the order of the inputs
   std::vector<std::string> made;  // the inputs whose numbers are made up
 };
@@ -38,7 +37,7 @@ struct MadeInputs {
 /// Floats are random in [-1, 1) and the same each time, other numbers are 1. Throws UserError for
 /// sizes that no axis has or that differ from a given tensor's, for axes that nothing is known of,
 /// and for inputs that are no tensors of known rank.
-MadeInputs make_inputs(const Module& module, ModuleValues given,
+MadeInputs make_inputs(const Runnable& runnable, PortValues given,
                        const std::map<std::string, int64_t>& sizes);
 
-}  // namespace brrr::modules
+}  // namespace brrr

@@ -1,7 +1,7 @@
 // ONNX files run: bindings, values that shapes depend on, sizes that only data knows, functions,
 // and what is refused.
 
-#include "modules/module_session.h"
+#include "runtime/runnable_session.h"
 
 #include <gtest/gtest.h>
 
@@ -15,18 +15,16 @@ namespace brrr::test {
 namespace {
 
 using namespace onnx_bytes;  // NOLINT: builders of bytes
-using modules::ModuleSession;
-using modules::ModuleValues;
 
 /// A session over bytes that it keeps.
 struct Opened {
   explicit Opened(std::string model)
       : bytes(std::move(model)),
         session(onnx::open_module(onnx::File::parse(bytes, "m.onnx")), cpu::cpu_backend()) {}
-  HostTensor run(const ModuleValues& inputs, const std::string& output = "y") {
+  HostTensor run(const PortValues& inputs, const std::string& output = "y") {
     return session.run(inputs).find(output)->second.tensor();
   }
-  std::string error(const ModuleValues& inputs) {
+  std::string error(const PortValues& inputs) {
     try {
       session.run(inputs);
     } catch (const UserError& e) {
@@ -35,7 +33,7 @@ struct Opened {
     return "";
   }
   std::string bytes;
-  ModuleSession session;
+  RunnableSession session;
 };
 
 HostTensor floats(const std::vector<int64_t>& sizes, const std::vector<float>& values) {
@@ -63,7 +61,7 @@ std::string flattening() {
                node("Reshape", {"x", "t"}, {"y"}) + output("y", kFloat, {-1, -1}));
 }
 
-TEST(ModuleSession, ProgramsAreKeptByShape) {
+TEST(OnnxSession, ProgramsAreKeptByShape) {
   Opened m(flattening());
   expect_values<float>(m.run({{"x", floats({1, 2, 2}, {1, 2, 3, 4})}}), {1, 4}, {1, 2, 3, 4});
   EXPECT_EQ(m.session.programs(), 1u);
@@ -74,7 +72,7 @@ TEST(ModuleSession, ProgramsAreKeptByShape) {
 }
 
 // Small inputs on which shapes depend are part of what a program is built for.
-TEST(ModuleSession, ValuesOfShapesAreBound) {
+TEST(OnnxSession, ValuesOfShapesAreBound) {
   Opened m(model(input("x", kFloat, {-1}) + input("shape", kInt64, {2}) +
                  node("Reshape", {"x", "shape"}, {"y"}) + output("y", kFloat, {-1, -1})));
   const HostTensor x = floats({4}, {1, 2, 3, 4});
@@ -94,7 +92,7 @@ std::string found_elements() {
                node("GatherND", {"scaled", "ids"}, {"y"}) + output("y", kFloat, {-1}));
 }
 
-TEST(ModuleSession, ASizeThatDataKnowsEndsAProgram) {
+TEST(OnnxSession, ASizeThatDataKnowsEndsAProgram) {
   Opened m(found_elements());
   expect_values<float>(m.run({{"x", floats({4}, {0, 2, 1, 3})}}), {2}, {20, 30});
   EXPECT_EQ(m.session.last_programs().size(), 2u);
@@ -107,7 +105,7 @@ TEST(ModuleSession, ASizeThatDataKnowsEndsAProgram) {
 }
 
 // What data decides is different in every run: programs for what was read long ago are forgotten.
-TEST(ModuleSession, ProgramsForWhatWasReadAreForgotten) {
+TEST(OnnxSession, ProgramsForWhatWasReadAreForgotten) {
   // So much padding as x says, before and behind some numbers.
   constexpr int kNumbers = 256;
   Opened m(
@@ -151,12 +149,12 @@ std::string function_model() {
                18, twice + four + bytes_field(8, opset("own", 1)));
 }
 
-TEST(ModuleSession, FunctionsAreInlined) {
+TEST(OnnxSession, FunctionsAreInlined) {
   Opened m(function_model());
   expect_values<float>(m.run({{"x", floats({2, 2}, {1, 2, 3, 4})}}), {1, 4}, {4, 8, 12, 16});
 }
 
-TEST(ModuleSession, ARecursiveFunctionIsRefused) {
+TEST(OnnxSession, ARecursiveFunctionIsRefused) {
   const std::string loop =
       bytes_field(25, bytes_field(1, "again") + bytes_field(10, "own") + bytes_field(4, "a") +
                           bytes_field(5, "b") + node("again", {"a"}, {"b"}, "", "own", 7));
@@ -166,7 +164,7 @@ TEST(ModuleSession, ARecursiveFunctionIsRefused) {
   EXPECT_NE(m.error({{"x", floats({1}, {1})}}).find("calls itself"), std::string::npos);
 }
 
-TEST(ModuleSession, WhatIsWrongIsNamed) {
+TEST(OnnxSession, WhatIsWrongIsNamed) {
   const auto error = [](const std::string& nodes) {
     Opened m(model(input("x", kFloat, {2}) + nodes + output("y", kFloat, {2})));
     return m.error({{"x", floats({2}, {1, 2})}});
@@ -187,7 +185,7 @@ TEST(ModuleSession, WhatIsWrongIsNamed) {
 }
 
 // Operators whose operands are missing, blank, or of a shape that no exporter writes.
-TEST(ModuleSession, BrokenNodesAreRefused) {
+TEST(OnnxSession, BrokenNodesAreRefused) {
   const auto error = [](const std::string& nodes) {
     Opened m(model(input("x", kFloat, {2}) + initializer(tensor("e", kInt64, {0}, "")) + nodes +
                    output("y", kFloat, {2})));
@@ -226,7 +224,7 @@ TEST(ModuleSession, BrokenNodesAreRefused) {
 }
 
 // Functions that call one another twice: 2^40 nodes in a small file.
-TEST(ModuleSession, FunctionsThatMultiplyAreRefused) {
+TEST(OnnxSession, FunctionsThatMultiplyAreRefused) {
   std::string functions;
   for (int i = 0; i < 40; ++i) {
     const std::string inner = i == 0 ? "Neg" : "f" + std::to_string(i - 1);
@@ -243,7 +241,7 @@ TEST(ModuleSession, FunctionsThatMultiplyAreRefused) {
   EXPECT_NE(m.error({{"x", floats({1}, {1})}}).find("nodes are lowered"), std::string::npos);
 }
 
-TEST(ModuleSession, IndicesOutsideAnAxisAreRefused) {
+TEST(OnnxSession, IndicesOutsideAnAxisAreRefused) {
   const auto error = [](const std::string& op, const std::vector<int64_t>& dims, int64_t index) {
     Opened m(model(input("x", kFloat, {2, 3}) +
                    initializer(tensor("i", kInt64, dims, raw<int64_t>({0, index}))) +
@@ -257,7 +255,7 @@ TEST(ModuleSession, IndicesOutsideAnAxisAreRefused) {
   EXPECT_NE(error("GatherElements", {2, 1}, 2), "");
 }
 
-TEST(ModuleSession, NaNStaysNaN) {
+TEST(OnnxSession, NaNStaysNaN) {
   Opened m(
       model(input("x", kFloat, {-1}) + node("Relu", {"x"}, {"y"}) + output("y", kFloat, {-1})));
   const HostTensor y = m.run({{"x", floats({3}, {-1, NAN, 2})}});
@@ -265,7 +263,7 @@ TEST(ModuleSession, NaNStaysNaN) {
   EXPECT_TRUE(std::isnan(y.number(1)));
 }
 
-TEST(ModuleSession, InputsAreChecked) {
+TEST(OnnxSession, InputsAreChecked) {
   Opened m(flattening());
   const HostTensor x = floats({1, 2, 2}, {1, 2, 3, 4});
   EXPECT_NE(m.error({}).find("'x' (f32[n,n,2]) is missing"), std::string::npos) << m.error({});
@@ -277,13 +275,13 @@ TEST(ModuleSession, InputsAreChecked) {
             std::string::npos);
 }
 
-TEST(ModuleSession, ANewerOpsetIsRefused) {
+TEST(OnnxSession, ANewerOpsetIsRefused) {
   const std::string bytes = model(output("y", kFloat, {1}), onnx::kNewestOpset + 1);
-  EXPECT_THROW(onnx::open_module(onnx::File::parse(bytes, "m.onnx")), onnx::Unsupported);
+  EXPECT_THROW(onnx::open_module(onnx::File::parse(bytes, "m.onnx")), Unsupported);
 }
 
 // 40 shapes share one temporary region: what is kept for each is little.
-TEST(ModuleSession, ManyShapesTakeLittleMore) {
+TEST(OnnxSession, ManyShapesTakeLittleMore) {
   Opened m(model(input("x", kFloat, {-1, 64}) +
                  initializer(tensor("w", kFloat, {64, 64}, std::string(64 * 64 * 4, '\0'))) +
                  node("MatMul", {"x", "w"}, {"h"}) + node("Tanh", {"h"}, {"y"}) +

@@ -1,15 +1,16 @@
 #pragma once
-// The plan of an ONNX file or a .brrr file: what a run takes with inputs of given sizes. All from
-// compiled programs; nothing is allocated unless sizes depend on data and it was run.
+// The plan of an inference run (of a model, an ONNX file, a .brrr file): what it takes with inputs
+// of given sizes. All from compiled programs; nothing is allocated unless sizes depend on data and
+// it was run.
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "infer/module_runner.h"
+#include "infer/runner.h"
 #include "insight/plan/plan.h"
-#include "modules/module_inputs.h"
+#include "runtime/made_inputs.h"
 
 namespace brrr::insight {
 
@@ -27,10 +28,10 @@ struct PlannedProgram {
   std::vector<HeldTensor> held;  // at the peak, the largest first
 };
 
-struct ModulePlan {
+struct RunnablePlan {
   std::string model, summary, backend, precision;
   double compile_ms = 0;
-  std::vector<modules::AxisSize> sizes;
+  std::vector<AxisSize> sizes;
   std::vector<std::string> made;   // inputs whose numbers are made up
   std::vector<std::string> bound;  // of those, the inputs whose numbers decide about sizes
   bool was_run = false;            // to know the sizes that depend on data
@@ -47,19 +48,18 @@ struct ModulePlan {
 };
 
 /// `runner` is prepared, or has run, with `inputs`.
-ModulePlan plan_module(const infer::ModuleRunner& runner, const modules::MadeInputs& inputs);
+RunnablePlan plan_runnable(const infer::Runner& runner, const MadeInputs& inputs);
 /// The programs of a run, in their order.
-std::vector<const Program*> programs_of(const modules::ModuleSession& session);
+std::vector<const Program*> programs_of(const RunnableSession& session);
 
 /// What a verb says of sizes that were guessed, before it works with them; "": none were.
-std::string assumed_sizes(const modules::MadeInputs& inputs);
+std::string assumed_sizes(const MadeInputs& inputs);
 /// What it says, a line each, of made-up values that decided about sizes.
-std::vector<std::string> assumed_values(const modules::MadeInputs& inputs,
-                                        const modules::ModuleSession& session);
+std::vector<std::string> assumed_values(const MadeInputs& inputs, const RunnableSession& session);
 
 /// Tables for people; with the list of kernels where it is wanted.
-std::string report(const ModulePlan& plan, bool lists_kernels, bool colour);
+std::string report(const RunnablePlan& plan, bool lists_kernels, bool colour);
 /// One object: arena_bytes, process_bytes, needed_bytes, programs, kernels, ...
-std::string report_json(const ModulePlan& plan);
+std::string report_json(const RunnablePlan& plan);
 
 }  // namespace brrr::insight

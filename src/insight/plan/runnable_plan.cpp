@@ -1,4 +1,4 @@
-#include "insight/plan/module_plan.h"
+#include "insight/plan/runnable_plan.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -62,13 +62,10 @@ PlannedProgram planned(const Program& program) {
   return p;
 }
 
-std::string size_text(const modules::AxisSize& size) {
-  return fmt::format("{} = {}", size.name, size.size);
-}
+std::string size_text(const AxisSize& size) { return fmt::format("{} = {}", size.name, size.size); }
 
 /// The made-up inputs whose numbers programs depend on.
-std::vector<std::string> made_and_bound(const modules::MadeInputs& inputs,
-                                        const modules::ModuleSession& session) {
+std::vector<std::string> made_and_bound(const MadeInputs& inputs, const RunnableSession& session) {
   std::vector<std::string> list;
   for (const std::string& name : inputs.made)
     if (session.bound().contains(name)) list.push_back(name);
@@ -77,22 +74,20 @@ std::vector<std::string> made_and_bound(const modules::MadeInputs& inputs,
 
 }  // namespace
 
-std::vector<const Program*> programs_of(const modules::ModuleSession& session) {
+std::vector<const Program*> programs_of(const RunnableSession& session) {
   std::vector<const Program*> list;
   for (const size_t id : session.last_programs()) list.push_back(&session.engine().program(id));
   return list;
 }
 
-std::string assumed_sizes(const modules::MadeInputs& inputs) {
+std::string assumed_sizes(const MadeInputs& inputs) {
   std::string list;
-  for (const modules::AxisSize& size : inputs.sizes)
-    if (size.from == modules::AxisSize::From::guess)
-      list += (list.empty() ? "" : ", ") + size_text(size);
+  for (const AxisSize& size : inputs.sizes)
+    if (size.from == AxisSize::From::guess) list += (list.empty() ? "" : ", ") + size_text(size);
   return list.empty() ? "" : "assumed " + list + "; --size NAME=N sets another size";
 }
 
-std::vector<std::string> assumed_values(const modules::MadeInputs& inputs,
-                                        const modules::ModuleSession& session) {
+std::vector<std::string> assumed_values(const MadeInputs& inputs, const RunnableSession& session) {
   std::vector<std::string> lines;
   for (const std::string& name : made_and_bound(inputs, session))
     lines.push_back(fmt::format(
@@ -101,10 +96,10 @@ std::vector<std::string> assumed_values(const modules::MadeInputs& inputs,
   return lines;
 }
 
-ModulePlan plan_module(const infer::ModuleRunner& runner, const modules::MadeInputs& inputs) {
-  const modules::ModuleSession& session = runner.session();
-  ModulePlan p;
-  p.summary = session.module().summary();
+RunnablePlan plan_runnable(const infer::Runner& runner, const MadeInputs& inputs) {
+  const RunnableSession& session = runner.session();
+  RunnablePlan p;
+  p.summary = session.runnable().summary();
   p.backend = session.engine().backend().name;
   p.sizes = inputs.sizes;
   p.made = inputs.made;
@@ -118,11 +113,11 @@ ModulePlan plan_module(const infer::ModuleRunner& runner, const modules::MadeInp
   return p;
 }
 
-std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
+std::string report(const RunnablePlan& p, bool lists_kernels, bool colour) {
   Report r(colour);
   r.line(fmt::format("{}: {}", p.model, p.summary));
   std::string sizes;
-  for (const modules::AxisSize& size : p.sizes) sizes += size_text(size) + ", ";
+  for (const AxisSize& size : p.sizes) sizes += size_text(size) + ", ";
   const PlannedKernel all = p.kernels.total();
   const std::string place =
       p.is_on_device ? p.backend
@@ -192,13 +187,13 @@ std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
   return r.take();
 }
 
-std::string report_json(const ModulePlan& p) {
+std::string report_json(const RunnablePlan& p) {
   const machine::ProcessForecast& f = p.process;
   const bool is_timed = !p.kernels.rates.empty();
   OrderedJson sizes = OrderedJson::object(), guessed = OrderedJson::array();
-  for (const modules::AxisSize& size : p.sizes) {
+  for (const AxisSize& size : p.sizes) {
     sizes[size.name] = size.size;
-    if (size.from == modules::AxisSize::From::guess) guessed.push_back(size.name);
+    if (size.from == AxisSize::From::guess) guessed.push_back(size.name);
   }
   OrderedJson programs = OrderedJson::array(), kernels = OrderedJson::array();
   for (const PlannedProgram& program : p.programs) {

@@ -1,32 +1,34 @@
 #pragma once
-// A module is what can be run by the names of its inputs and outputs alone: an ONNX file, a .brrr
-// file. It becomes graphs for sizes that are known: lower() builds the graph of one binding, which
-// is the types of the inputs and the values of those that shapes depend on. Where a size is only
-// known from data (NonZero), the graph ends there: what it hands on goes into the graph of the next
-// lower(), together with the values that were read.
+// Runnable: what can be run by the names of its inputs and outputs. An ONNX file, a .brrr file, an
+// architecture with weights and a graph alone are Runnables; RunnableSession runs them and knows
+// none of them. A Runnable builds a graph for sizes that are known: lower() is given one binding,
+// which is the types of the inputs and the values of those that shapes depend on. Where a size is
+// only known from data (NonZero), the graph ends there: what it hands on goes into the graph of the
+// next lower(), together with the values that were read.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/errors.h"
-#include "base/file.h"
+#include "base/weight_source.h"
 #include "ir/graph.h"
 #include "ir/ref_tensor.h"
 
-namespace brrr::modules {
+namespace brrr {
 
 /// One size of a declared shape: a number, or a name ("" where the file has none).
 struct PortDim {
   int64_t size = -1;  // -1: any
   std::string name;
+  int64_t most = -1;  // of an open size; -1: any
 };
 
-/// What a module declares of an input or an output.
+/// What a Runnable declares of an input or an output.
 struct Port {
   std::string name;
   std::string type;  // "f32", "i64", "sequence of f32", ...
@@ -40,6 +42,11 @@ struct Port {
   std::string str() const;
 };
 
+/// A tensor whose shape may have symbolic sizes, which become open axes of that name.
+Port port_of(const std::string& name, const Type& type);
+/// nullptr: there is none of that name.
+const Port* find_port(const std::vector<Port>& ports, std::string_view name);
+
 /// How a value that is no single tensor is handed on: a sequence of so many tensors, "name#0" and
 /// so on, or an optional without a value.
 struct Listed {
@@ -50,18 +57,18 @@ struct Listed {
 };
 
 /// What is known when a graph is built.
-struct Request {
+struct GraphRequest {
   std::map<std::string, Type> data;        // given to each run, by name
   std::map<std::string, RefTensor> known;  // values by name
   std::map<std::string, Listed> lists;
-  std::vector<std::string> wanted;  // outputs of the module
+  std::vector<std::string> wanted;  // names of outputs
   /// Bytes that values may take which are computed while the graph is built; 0: any number.
   int64_t memory = 0;
 };
 
-struct Lowered {
-  /// Inputs of Role::data by the names of Request::data, of Role::parameter by names of weights;
-  /// outputs by the names of what is handed on, and of the outputs of the module at the end.
+struct LoweredGraph {
+  /// Inputs of Role::data by the names of GraphRequest::data, of Role::parameter by names of
+  /// weights; outputs by the names of what is handed on, and of the Runnable's outputs at the end.
   Graph graph;
   std::map<std::string, Listed> lists;  // outputs that are no single tensor
   /// What the next graph knows beside what this one knew.
@@ -78,24 +85,37 @@ class Unsupported : public UserError {
   using UserError::UserError;
 };
 
-class Module {
+class Runnable {
  public:
-  virtual ~Module() = default;
+  virtual ~Runnable() = default;
   virtual const std::vector<Port>& inputs() const = 0;
   virtual const std::vector<Port>& outputs() const = 0;
   /// Throws UserError for operators that are not supported and for sizes that do not go together.
-  virtual Lowered lower(const Request& request) const = 0;
-  /// The bytes of a weight, as the graphs' input has them; they live as long as the module.
-  virtual std::span<const std::byte> weight(std::string_view name) const = 0;
+  virtual LoweredGraph lower(const GraphRequest& request) const = 0;
+  /// Has every weight that a graph of lower() names, once that graph was built.
+  virtual std::shared_ptr<const WeightSource> weights() const = 0;
   /// One line for people: "ONNX, opset 17, by pytorch 2.9".
   virtual std::string summary() const = 0;
   /// Files that it keeps beside its graph, by name: those of a tokenizer and of how texts are made.
   virtual std::map<std::string, std::string> files() const { return {}; }
-  /// The size of the files that hold it.
-  virtual uint64_t file_bytes() const = 0;
+  /// The size of the mapped files that hold it.
+  virtual uint64_t file_bytes() const;
 };
 
-/// Opens an ONNX file or a .brrr file, which its first bytes tell apart. Throws UserError.
-std::shared_ptr<const Module> open_module(const fs::path& path);
+/// A Runnable whose graphs are made by a function of the inputs' types.
+struct GraphMaker {
+  std::vector<Port> inputs, outputs;
+  /// Outputs that nobody wants are left out of its graph by lower().
+  std::function<Graph(const std::map<std::string, Type>& inputs)> graph;
+  std::shared_ptr<const WeightSource> weights;  // null: it has none
+  std::string summary;
+};
+std::shared_ptr<const Runnable> make_runnable(GraphMaker maker);
+/// One graph of fixed sizes.
+std::shared_ptr<const Runnable> runnable_of(const Graph& graph,
+                                            std::shared_ptr<const WeightSource> weights = nullptr);
 
-}  // namespace brrr::modules
+/// The graph without the outputs that `wanted` does not name.
+Graph with_outputs(Graph graph, const std::vector<std::string>& wanted);
+
+}  // namespace brrr

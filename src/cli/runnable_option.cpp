@@ -1,11 +1,14 @@
-#include "cli/module_option.h"
+#include "cli/runnable_option.h"
 
 #include "base/encoding/ascii.h"
 #include "base/file.h"
 #include "base/tell.h"
+#include "cli/model_option.h"
 #include "formats/npy.h"
-#include "insight/plan/module_plan.h"
+#include "infer/model_runnable.h"
+#include "insight/plan/runnable_plan.h"
 #include "machine/device.h"
+#include "modules/open_module.h"
 #include "train/fit.h"
 
 namespace brrr::cli {
@@ -33,18 +36,18 @@ std::optional<std::string> module_named(const Arguments& args) {
   return args.positional[0];
 }
 
-const OptionTable<ModuleArguments>& module_table() {
-  static const OptionTable<ModuleArguments> table = [] {
-    OptionTable<ModuleArguments> t;
+const OptionTable<RunnableArguments>& runnable_table() {
+  static const OptionTable<RunnableArguments> table = [] {
+    OptionTable<RunnableArguments> t;
     add_input_rows(t);
-    add_module_rows(t);
+    add_runnable_rows(t);
     return t;
   }();
   return table;
 }
 
-modules::ModuleValues read_inputs(const std::vector<std::string>& given) {
-  modules::ModuleValues inputs;
+PortValues read_inputs(const std::vector<std::string>& given) {
+  PortValues inputs;
   for (const std::string& word : given) {
     const auto [name, file] = pair_of(word, word.find('='), "--input: expected NAME=FILE.npy");
     if (inputs.contains(name)) usage_error("--input {} is given twice", name);
@@ -76,23 +79,30 @@ void refuse_without_file(const std::vector<std::string>& inputs,
                 inputs.empty() ? "size" : "input");
 }
 
-std::unique_ptr<infer::ModuleRunner> runner_of(const std::shared_ptr<const modules::Module>& module,
-                                               const ModuleArguments& options, Refuses refuses) {
-  modules::ModuleOptions how;
-  how.precision = dtype_of_precision(options.precision);
-  how.disabled = {options.disabled.begin(), options.disabled.end()};
+std::shared_ptr<const Runnable> open_runnable(const std::string& name) {
+  std::error_code ignored;
+  if (is_module_file(name) || fs::is_regular_file(name, ignored)) return modules::open_module(name);
+  const io::ModelFolder folder = open_named_model(name, {.reads_tokenizer = false});
+  return infer::exchange_runnable(folder.definition, folder.weights);
+}
+
+std::shared_ptr<infer::Runner> runner_of(const std::shared_ptr<const Runnable>& runnable,
+                                         const RunnableArguments& options, Refuses refuses) {
+  RunnableOptions how;
+  how.passes = for_inference(dtype_of_precision(options.precision));
+  how.passes.disabled = {options.disabled.begin(), options.disabled.end()};
   how.compile = options.compile;
   how.explain = options.explain;
-  how.dump_folder = options.dump_folder;
+  how.passes.dump_folder = options.dump_folder;
   const std::string advice =
       options.precision == "fp32" ? "--precision bf16, smaller inputs" : "smaller inputs";
   infer::Memory memory{machine::memory_budget(options.device, options.memory_limit), advice};
   if (refuses == Refuses::never) memory.limit = {};
-  return std::make_unique<infer::ModuleRunner>(module, machine::backend_for(options.device), how,
-                                               memory);
+  return std::make_shared<infer::Runner>(runnable, machine::backend_for(options.device), how,
+                                         memory);
 }
 
-void prepare(infer::ModuleRunner& runner, const modules::MadeInputs& inputs) {
+void prepare(infer::Runner& runner, const MadeInputs& inputs) {
   const auto say = [&] {
     for (const std::string& line : insight::assumed_values(inputs, runner.session()))
       tell("note: {}\n", line);
@@ -106,21 +116,20 @@ void prepare(infer::ModuleRunner& runner, const modules::MadeInputs& inputs) {
   say();
 }
 
-void say_notes(const infer::ModuleRunner& runner) {
+void say_notes(const infer::Runner& runner) {
   const std::vector<Notes>& programs = runner.session().notes();
   for (size_t i = 0; i < programs.size(); ++i)
     for (const std::string& note : programs[i]) tell("program {}: {}\n", i, note);
 }
 
-modules::MadeInputs inputs_of(const modules::Module& module, const ModuleArguments& options) {
-  modules::MadeInputs inputs =
-      modules::make_inputs(module, read_inputs(options.inputs), read_sizes(options.sizes));
+MadeInputs inputs_of(const Runnable& runnable, const RunnableArguments& options) {
+  MadeInputs inputs = make_inputs(runnable, read_inputs(options.inputs), read_sizes(options.sizes));
   if (const std::string sizes = insight::assumed_sizes(inputs); !sizes.empty())
     tell("note: {}\n", sizes);
   return inputs;
 }
 
-void say_made_up(const modules::MadeInputs& inputs) {
+void say_made_up(const MadeInputs& inputs) {
   if (!inputs.made.empty())
     tell("note: made up: {} (floats are random, other numbers are 1)\n",
          fmt::join(inputs.made, ", "));

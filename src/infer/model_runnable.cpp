@@ -1,0 +1,103 @@
+#include "infer/model_runnable.h"
+
+#include <utility>
+
+#include "base/human.h"
+
+namespace brrr::infer {
+namespace {
+
+/// A tensor whose sizes are open axes of these names.
+Port port_with(const std::string& name, DType dtype, const std::vector<std::string>& sizes) {
+  Port port = port_of(name, {dtype, {}});
+  for (const std::string& size : sizes) port.dims.push_back({-1, size, -1});
+  return port;
+}
+
+/// An output whose shape follows from the inputs.
+Port output_port(const std::string& name, DType dtype = DType::f32) {
+  Port port = port_of(name, {dtype, {}});
+  port.has_shape = false;
+  return port;
+}
+
+const Type& type_given(const std::map<std::string, Type>& inputs, const char* name) {
+  const auto at = inputs.find(name);
+  if (at == inputs.end()) user_error("the input '{}' is missing", name);
+  return at->second;
+}
+
+std::string summary_of(const models::Model& model) {
+  return fmt::format("{}, {}", model.architecture().title,
+                     counted(model.parameter_count(), "parameter"));
+}
+
+}  // namespace
+
+std::shared_ptr<const Runnable> forward_runnable(models::ModelPtr model,
+                                                 std::shared_ptr<const WeightSource> weights) {
+  const models::Head head = model->task().head;
+  GraphMaker maker;
+  maker.inputs = {port_with("tokens", DType::i32, {"batch", "length"})};
+  if (head != models::Head::next_token) {
+    if (model->has_token_types())
+      maker.inputs.push_back(port_with("types", DType::i32, {"batch", "length"}));
+    maker.inputs.push_back(port_with("lengths", DType::i32, {"batch"}));
+  }
+  if (head == models::Head::masked_token) {
+    maker.inputs.push_back(port_with("places", DType::i32, {"places"}));
+    maker.inputs.back().is_optional = true;
+  }
+  maker.outputs = {output_port(head == models::Head::embedding ? "embedding" : "logits")};
+  maker.graph = [model](const std::map<std::string, Type>& inputs) {
+    const Shape& tokens = type_given(inputs, "tokens").shape;
+    if (const auto places = inputs.find("places"); places != inputs.end())
+      return model->forward_at(tokens.size(0), tokens.size(1), places->second.shape.size(0));
+    return model->forward(tokens.size(0), tokens.size(1));
+  };
+  maker.weights = std::move(weights);
+  maker.summary = summary_of(*model);
+  return make_runnable(std::move(maker));
+}
+
+std::shared_ptr<const Runnable> decode_runnable(models::ModelPtr model,
+                                                std::shared_ptr<const WeightSource> weights,
+                                                int64_t capacity, DType cache) {
+  GraphMaker maker;
+  Port tokens = port_with("tokens", DType::i32, {"batch", "length"});
+  tokens.dims[0] = {1, "", -1};
+  maker.inputs = {tokens, port_with("position", DType::i32, {})};
+  maker.outputs = {output_port("logits")};
+  maker.graph = [model, capacity, cache](const std::map<std::string, Type>& inputs) {
+    return model->decode({.length = type_given(inputs, "tokens").shape.size(1),
+                          .capacity = capacity,
+                          .cache = cache});
+  };
+  maker.weights = std::move(weights);
+  maker.summary = summary_of(*model);
+  return make_runnable(std::move(maker));
+}
+
+std::shared_ptr<const Runnable> exchange_runnable(models::ModelPtr model,
+                                                  std::shared_ptr<const WeightSource> weights) {
+  GraphMaker maker;
+  const Graph smallest = model->exchange({});  // which inputs and outputs there are
+  for (const NodeId id : smallest.inputs(InputKind::data))
+    maker.inputs.push_back(port_with(smallest.input_name(id), smallest.type({id, 0}).dtype,
+                                     {"batch_size", "sequence_length"}));
+  for (const Output& out : smallest.outputs())
+    maker.outputs.push_back(output_port(out.name, smallest.type(out.value).dtype));
+  maker.graph = [model](const std::map<std::string, Type>& inputs) {
+    const Shape& first = inputs.begin()->second.shape;
+    const int64_t context = model->sizes().context;
+    if (first.size(1) > context)
+      user_error("a text of {} tokens is longer than the model's limit of {}", first.size(1),
+                 context);
+    return model->exchange({first.size(0), first.size(1), std::nullopt});
+  };
+  maker.weights = std::move(weights);
+  maker.summary = summary_of(*model);
+  return make_runnable(std::move(maker));
+}
+
+}  // namespace brrr::infer

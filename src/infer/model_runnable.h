@@ -1,0 +1,30 @@
+#pragma once
+// A model with weights as Runnables (runtime/runnable.h): its forward pass for any batch and
+// length, one call of its decoding loop, and the graph that other runtimes know. `weights` has each
+// parameter of the model by name.
+
+#include <memory>
+
+#include "models/model.h"
+#include "runtime/runnable.h"
+
+namespace brrr::infer {
+
+/// Model::forward(): "tokens" i32 [batch, length] gives "logits" or "embedding". An encoder also
+/// takes "lengths" i32 [batch] and, where it tells texts apart, "types" i32 [batch, length].
+/// Head::masked_token may have "places" i32 [places] of one row: Model::forward_at().
+std::shared_ptr<const Runnable> forward_runnable(models::ModelPtr model,
+                                                 std::shared_ptr<const WeightSource> weights);
+
+/// Model::decode() of one row: "tokens" i32 [1, length] behind `capacity` positions of a cache,
+/// "position" i32[] gives "logits" [1, V]. The cache is state of the session that runs it.
+std::shared_ptr<const Runnable> decode_runnable(models::ModelPtr model,
+                                                std::shared_ptr<const WeightSource> weights,
+                                                int64_t capacity, DType cache);
+
+/// Model::exchange() without a cache: "input_ids" and "attention_mask" i64 [batch_size,
+/// sequence_length], and what else the model's files for other runtimes have.
+std::shared_ptr<const Runnable> exchange_runnable(models::ModelPtr model,
+                                                  std::shared_ptr<const WeightSource> weights);
+
+}  // namespace brrr::infer

@@ -1,0 +1,64 @@
+#pragma once
+// Runner: runs a Runnable within the memory that there is. What a run will take is known before
+// anything is allocated, and a run that does not fit is refused. Where the weights do not fit in
+// panels, which are memory for time, they are read where they lie in the file. Where sizes depend
+// on data, the first program is known beforehand, and the engine's limit holds for later ones.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "infer/room.h"
+#include "machine/process_forecast.h"
+#include "runtime/runnable_session.h"
+
+namespace brrr::infer {
+
+class Runner {
+ public:
+  /// `beside`: bytes of the memory which the caller takes beside inputs and outputs.
+  /// `output_copies`: as often the outputs lie in memory while the caller works on them.
+  Runner(const std::shared_ptr<const Runnable>& runnable, const Backend& backend,
+         RunnableOptions options, Memory memory = {}, int64_t beside = 0,
+         int64_t output_copies = 1);
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  /// Compiles for such inputs and allocates nothing. Throws UserError (exit 3) where that, with
+  /// what was prepared before, does not fit. Before the first run.
+  void prepare(const PortValues& inputs, const std::vector<std::string>& wanted = {});
+  /// Whether prepare() saw all programs of such a run.
+  bool is_complete() const { return is_complete_; }
+
+  /// Gets the memory of what was prepared and loads the weights, which the first run does else.
+  void allocate() { session_->allocate(); }
+
+  /// RunnableSession::run(), prepared where it was not.
+  PortValues run(const PortValues& inputs, const std::vector<std::string>& wanted = {},
+                 Timeline* timeline = nullptr);
+
+  /// RunnableSession::run_in_place(), prepared where it was not.
+  OutputView run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted = {},
+                          Timeline* timeline = nullptr);
+
+  /// What the process takes when what is prepared runs, or has run.
+  machine::ProcessForecast forecast() const;
+  /// Another one after prepare(), where the weights do not fit in panels.
+  const RunnableSession& session() const { return *session_; }
+
+ private:
+  /// Outputs as the caller gets them, and what one program hands to the next.
+  int64_t tensor_bytes(const Graph* next = nullptr) const;
+  RunnableOptions watched(RunnableOptions options);
+  void compile(const PortValues& inputs, const std::vector<std::string>& wanted);
+
+  Room room_;
+  int64_t beside_, output_copies_;
+  bool is_prepared_ = false, is_complete_ = false;
+  ResidentMemory now_;  // compiled, nothing allocated
+  std::shared_ptr<const Runnable> runnable_;
+  RunnableOptions options_;
+  std::unique_ptr<RunnableSession> session_;
+};
+
+}  // namespace brrr::infer
