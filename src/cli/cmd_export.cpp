@@ -186,23 +186,9 @@ std::map<std::string, HostTensor> known_inputs(const ExportOptions& o, const Run
   return known;
 }
 
-/// The model; where it gives vectors of texts, pooled as its folder says.
-std::shared_ptr<const io::ModelFolder> folder_of(const ExportOptions& o) {
-  const auto folder = std::make_shared<const io::ModelFolder>(
-      open_named_model(o.model, {.reads_tokenizer = false}));
-  if (folder->definition->task().head != models::Head::embedding) return folder;
-  const io::SentenceSettings settings = io::read_sentence_settings(folder->folder);
-  if (!settings.layers.empty() || settings.table)
-    user_error(
-        "{}: its vectors are made by modules besides the encoder (Dense, LayerNorm, a table "
-        "of token vectors), which export does not write yet",
-        (folder->folder / "modules.json").string());
-  return std::make_shared<const io::ModelFolder>(
-      io::open_model(settings.model, {.task = settings.task, .reads_tokenizer = false}));
-}
-
 onnx::TrialSource source_of(const ExportOptions& o) {
-  if (!is_module_file(o.model)) return infer::model_source(folder_of(o), o.kv_cache);
+  if (!is_module_file(o.model))
+    return infer::model_source(open_exchange_model(o.model), o.kv_cache);
   if (o.kv_cache) usage_error("--kv-cache works only with a model's folder; got {}", o.model);
   const std::shared_ptr<const Runnable> module = modules::open_module(o.model);
   return onnx::module_source(module, read_sizes(o.sizes), known_inputs(o, *module));
@@ -389,7 +375,7 @@ int export_brrr(const ExportOptions& o) {
     program = with_advice(o, [&] { return program_of_file(trial); });
     weight = trial.source.weight;
   } else {
-    const std::shared_ptr<const io::ModelFolder> folder = folder_of(o);
+    const std::shared_ptr<const io::ModelFolder> folder = open_exchange_model(o.model);
     program = program_of_model(o, *folder);
     weight = [weights = std::make_shared<infer::FolderWeights>(folder)](std::string_view name) {
       return weights->get(name);

@@ -24,41 +24,25 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-bool has_other_weights(const fs::path& folder) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const fs::path file = entry.path().filename();
-    if (file.extension() == ".safetensors" || file == "pytorch_model.bin") return true;
-  }
-  return is_there(folder / "pytorch_model.bin.index.json");
-}
-
-/// The ONNX file that is meant, and the folder that says how to use it; "" where none is.
-struct ModuleFiles {
-  fs::path file, folder;
-};
-
-ModuleFiles module_files(const std::string& name) {
-  if (is_module_file(name)) {
-    const fs::path file(name), beside = file.parent_path();
-    const bool is_below = !is_there(beside / "tokenizer.json") && beside.filename() == "onnx";
-    return {file, is_below ? beside.parent_path() : beside};
-  }
-  std::error_code ignored;
-  const fs::path folder(name);
-  if (name.empty() || !fs::is_directory(folder, ignored) || has_other_weights(folder)) return {};
-  for (const fs::path& file : {folder / "model.onnx", folder / "onnx" / "model.onnx"})
-    if (is_there(file)) return {file, folder};
-  return {};
-}
-
-/// How the folder and the options want vectors to be made.
-io::SentenceSettings settings_of(const fs::path& folder, const infer::EmbedOptions& options) {
-  io::SentenceSettings settings = io::read_sentence_settings(folder);
+/// How the options want vectors to be made, besides what a folder says.
+io::SentenceSettings settings_by(io::SentenceSettings settings,
+                                 const infer::EmbedOptions& options) {
   for (const auto& [name, pooling] : models::poolings())
     if (name == options.pooling) settings.task.pooling = {pooling};
   if (!options.normalize) settings.keep_lengths();
   return settings;
+}
+
+io::SentenceSettings settings_of(const fs::path& folder, const infer::EmbedOptions& options) {
+  return settings_by(io::read_sentence_settings(folder), options);
+}
+
+/// The most tokens that a file takes of a text, where it says so.
+std::optional<int64_t> longest_of(const Runnable& runnable) {
+  for (const Port& port : runnable.inputs())
+    for (const PortDim& dim : port.dims)
+      if (dim.most > 0) return dim.most;
+  return std::nullopt;
 }
 
 /// How many tokens of a text are those of its prompt.
@@ -140,16 +124,20 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOp
   const fs::path folder = files.folder.empty() ? fs::path(".") : files.folder;
   const std::shared_ptr<const Runnable> runnable = modules::open_module(files.file);
   open.own_tokenizer = kept_texts(*runnable).tokenizer;  // of a .brrr file
-  if (!open.own_tokenizer && !is_there(folder / "tokenizer.json"))
+  // A .brrr file says everything itself, whatever lies beside it.
+  const bool is_alone = open.own_tokenizer != nullptr;
+  if (!is_alone && !is_there(folder / "tokenizer.json"))
     user_error("{}: expected tokenizer.json beside it; there is none in {}", files.file.string(),
                folder.string());
-  if (!open.own_tokenizer) open.own_tokenizer = io::open_tokenizer(folder / "tokenizer.json");
-  open.settings = settings_of(folder, options);
+  if (!is_alone) open.own_tokenizer = io::open_tokenizer(folder / "tokenizer.json");
+  open.settings =
+      is_alone ? settings_by(io::SentenceSettings(), options) : settings_of(folder, options);
   open.tokenizer = open.own_tokenizer.get();
   open.tokenizer->prepare(1);  // before the memory of this process is measured
   check_case(open.settings, folder, *open.tokenizer);
   leave_prompt_out(open, options, role);
-  const std::optional<int64_t> context = io::read_context(folder);
+  const std::optional<int64_t> context =
+      is_alone ? longest_of(*runnable) : io::read_context(folder);
   const infer::EncoderTask task{
       .name = files.file.string(),
       .task = open.settings.task,
@@ -164,6 +152,9 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOp
   if (vectors->is_pooled() && !options.pooling.empty())
     usage_error("--pooling: {} gives whole vectors, which are not pooled again",
                 files.file.string());
+  if (vectors->is_pooled() && is_alone && !options.normalize)
+    tell("note: --no-normalize changes nothing: {} gives whole vectors, as they were exported\n",
+         files.file.string());
   if (!vectors->is_pooled()) say_pooling(open.settings, folder, options);
   open.vectors = std::move(vectors);
   add_layers(open);

@@ -22,6 +22,11 @@ fs::path find_named_model(const std::string& name);
 /// Finds and opens the model; damaged checkpoints that were passed over are named on stderr.
 io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions& options = {});
 
+/// The model as files for other runtimes have it (Model::exchange), without its tokenizer: one that
+/// gives vectors of texts pools them as its folder says. Throws UserError where modules behind the
+/// encoder make the vectors.
+std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& name);
+
 /// What an inference with these options may take, --memory-limit or what there is; `advice` says
 /// what makes it take less besides a lower precision.
 template <typename Options>

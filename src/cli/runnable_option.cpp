@@ -21,6 +21,20 @@ std::pair<std::string, std::string> pair_of(const std::string& given, size_t at,
   return {given.substr(0, at), given.substr(at + 1)};
 }
 
+bool entry_exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool has_other_weights(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const fs::path file = entry.path().filename();
+    if (file.extension() == ".safetensors" || file == "pytorch_model.bin") return true;
+  }
+  return entry_exists(folder / "pytorch_model.bin.index.json");
+}
+
 }  // namespace
 
 bool is_module_file(const std::string& word) {
@@ -79,11 +93,27 @@ void refuse_without_file(const std::vector<std::string>& inputs,
                 inputs.empty() ? "size" : "input");
 }
 
+ModuleFiles module_files(const std::string& name) {
+  if (is_module_file(name)) {
+    const fs::path file(name), beside = file.parent_path();
+    const bool is_below = !entry_exists(beside / "tokenizer.json") && beside.filename() == "onnx";
+    return {file, is_below ? beside.parent_path() : beside};
+  }
+  std::error_code ignored;
+  const fs::path folder(name);
+  if (name.empty() || !fs::is_directory(folder, ignored) || has_other_weights(folder)) return {};
+  for (const fs::path& file : {folder / "model.onnx", folder / "onnx" / "model.onnx"})
+    if (entry_exists(file)) return {file, folder};
+  return {};
+}
+
 std::shared_ptr<const Runnable> open_runnable(const std::string& name) {
   std::error_code ignored;
-  if (is_module_file(name) || fs::is_regular_file(name, ignored)) return modules::open_module(name);
-  const io::ModelFolder folder = open_named_model(name, {.reads_tokenizer = false});
-  return infer::exchange_runnable(folder.definition, folder.weights);
+  if (fs::is_regular_file(name, ignored)) return modules::open_module(name);
+  if (const ModuleFiles files = module_files(name); !files.file.empty())
+    return modules::open_module(files.file);
+  const std::shared_ptr<const io::ModelFolder> folder = open_exchange_model(name);
+  return infer::exchange_runnable(folder->definition, folder->weights);
 }
 
 std::shared_ptr<infer::Runner> runner_of(const std::shared_ptr<const Runnable>& runnable,
@@ -97,7 +127,7 @@ std::shared_ptr<infer::Runner> runner_of(const std::shared_ptr<const Runnable>& 
   const std::string advice =
       options.precision == "fp32" ? "--precision bf16, smaller inputs" : "smaller inputs";
   infer::Memory memory{machine::memory_budget(options.device, options.memory_limit), advice};
-  if (refuses == Refuses::never) memory.limit = {};
+  memory.is_only_planned = refuses == Refuses::never;
   return std::make_shared<infer::Runner>(runnable, machine::backend_for(options.device), how,
                                          memory);
 }

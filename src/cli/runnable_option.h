@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/options.h"
 #include "infer/runner.h"
@@ -81,8 +82,15 @@ std::map<std::string, int64_t> read_sizes(const std::vector<std::string>& given)
 void refuse_without_file(const std::vector<std::string>& inputs,
                          const std::vector<std::string>& sizes);
 
-/// Opens an ONNX or .brrr file, or a model's folder with the inputs and outputs that its files for
-/// other runtimes have (Model::exchange). Throws UserError.
+/// The ONNX or .brrr file that a name means, and the folder that says how to use it: the file
+/// itself, or model.onnx or onnx/model.onnx of a folder without other weights; "" where none is.
+struct ModuleFiles {
+  fs::path file, folder;
+};
+ModuleFiles module_files(const std::string& name);
+
+/// Opens an ONNX or .brrr file (module_files), or a model's folder with the inputs and outputs that
+/// its files for other runtimes have (Model::exchange). Throws UserError.
 std::shared_ptr<const Runnable> open_runnable(const std::string& name);
 
 /// Its runner, refused where --memory-limit, or what there is, is too little.

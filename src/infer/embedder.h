@@ -1,6 +1,6 @@
 #pragma once
-// Vectors for texts, by whatever makes them: an encoder of models/ (infer/encoder.h) or a module
-// (infer/module_embedder.h).
+// Vectors for texts, by whatever makes them: an encoder (infer/encoder.h), a table of token vectors
+// (infer/table_embedder.h), either with layers behind it (infer/layered_embedder.h).
 
 #include <cstdint>
 #include <functional>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backend/cpu/target.h"
 #include "base/human.h"
 #include "infer/model_runnable.h"
 #include "models/encoder.h"
@@ -78,12 +79,15 @@ Encoder::Encoder(const std::shared_ptr<const Runnable>& runnable, const Backend&
   const Batch batch = batch_of(std::span(&row, 1), std::span(&first, 1), place);
   runner_->prepare(batch.inputs, {output_});
   const Shape shape = output_of(batch).shape;
-  width_ = shape.size(shape.rank() - 1);
-  if (task_.task.head != Head::embedding) return;
-  if (shape.rank() != (is_pooled_ ? 2 : 3))
+  const bool embeds = task_.task.head == Head::embedding;
+  if (embeds ? shape.rank() != (is_pooled_ ? 2 : 3) : shape.rank() < 1)
     refuse(shape, is_pooled_ ? "expected [batch, width]" : "expected [batch, sequence, width]");
+  width_ = shape.size(shape.rank() - 1);
+  if (!embeds) return;
   if (is_pooled_) return;
-  pooling_ = std::make_unique<RunnableSession>(pooling_runnable(task_.task, width_), backend);
+  // Token vectors of a device are on the host by then.
+  pooling_ =
+      std::make_unique<RunnableSession>(pooling_runnable(task_.task, width_), cpu::cpu_backend());
   width_ *= std::ssize(task_.task.pooling);
 }
 

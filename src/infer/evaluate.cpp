@@ -77,8 +77,12 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   for (int64_t i = 0; i < batches; ++i) {
     const io::Batch& batch = loader.next();
     for (const io::Batch::Tensor& t : batch.tensors)
-      if (const auto input = inputs.find(t.name); input != inputs.end())
-        std::ranges::copy(t.bytes(), input->second.tensors[0].bytes.begin());
+      if (const auto input = inputs.find(t.name); input != inputs.end()) {
+        std::vector<std::byte>& to = input->second.tensors[0].bytes;
+        BRRR_CHECK(to.size() == t.bytes().size(), "{}: {} bytes for {}", t.name, t.bytes().size(),
+                   to.size());
+        std::ranges::copy(t.bytes(), to.begin());
+      }
     result.loss += runner.run_in_place(inputs).numbers[0];
     result.tokens += batch.count;
     if (options.progress) options.progress(i + 1, batches);

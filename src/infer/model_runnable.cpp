@@ -82,13 +82,17 @@ std::shared_ptr<const Runnable> exchange_runnable(models::ModelPtr model,
                                                   std::shared_ptr<const WeightSource> weights) {
   GraphMaker maker;
   const Graph smallest = model->exchange({});  // which inputs and outputs there are
-  for (const NodeId id : smallest.inputs(InputKind::data))
+  for (const NodeId id : smallest.inputs(InputKind::data)) {
     maker.inputs.push_back(port_with(smallest.input_name(id), smallest.type({id, 0}).dtype,
                                      {"batch_size", "sequence_length"}));
+    maker.inputs.back().dims[1].most = model->sizes().context;
+  }
   for (const Output& out : smallest.outputs())
     maker.outputs.push_back(output_port(out.name, smallest.type(out.value).dtype));
   maker.graph = [model](const std::map<std::string, Type>& inputs) {
     const Shape& first = inputs.begin()->second.shape;
+    if (first.elements() == 0)
+      user_error("texts of {} tokens; expected at least one text of one token", first.str());
     const int64_t context = model->sizes().context;
     if (first.size(1) > context)
       user_error("a text of {} tokens is longer than the model's limit of {}", first.size(1),

@@ -44,7 +44,7 @@ bool Room::fits(const Engine& engine) const {
 }
 
 void Room::check(const Engine& engine) const {
-  if (fits(engine)) return;
+  if (fits(engine) || memory_.is_only_planned) return;
   const MemoryForecast f = engine.forecast();
   const int64_t kept = f.total() - f.temporary_bytes;
   const int64_t needed = most_at_once(engine) + beside_;

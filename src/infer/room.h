@@ -16,6 +16,7 @@ namespace brrr::infer {
 struct Memory {
   MemoryLimit limit;   // of the process, or of a device with memory of its own; 0 bytes: none
   std::string advice;  // "take --precision bf16 or fewer --max-new-tokens"
+  bool is_only_planned = false;  // what does not fit is told by a plan, not refused
 };
 
 class Room {

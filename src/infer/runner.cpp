@@ -42,7 +42,7 @@ int64_t Runner::tensor_bytes(const Graph* next) const {
   if (bytes.empty()) return 0;
   // What a program gives lies beside what the one before it gave.
   std::ranges::sort(bytes, std::greater<>());
-  return output_copies_ * bytes[0] + (bytes.size() > 1 ? bytes[1] : 0);
+  return output_copies_ * bytes[0] + (output_copies_ > 0 && bytes.size() > 1 ? bytes[1] : 0);
 }
 
 void Runner::compile(const PortValues& inputs, const std::vector<std::string>& wanted) {
@@ -54,30 +54,29 @@ void Runner::compile(const PortValues& inputs, const std::vector<std::string>& w
 
 void Runner::prepare(const PortValues& inputs, const std::vector<std::string>& wanted) {
   compile(inputs, wanted);
-  const auto lies_in_panels = [](const StateInfo& state) {
-    return state.type.storage.layout != Layout::rows;
-  };
+  prepared_.push_back({inputs, wanted});
+  const auto lies_in_panels = [](const StateInfo& state) { return state.type.storage.layout != Layout::rows; };
   if (!room_.fits(session_->engine()) &&
       std::ranges::any_of(session_->engine().states(), lies_in_panels)) {
     options_.passes.disabled.emplace(kWeightPanels);
     const Backend backend = session_->engine().backend();
+    session_.reset();
     session_ = std::make_unique<RunnableSession>(runnable_, backend, options_);
     room_.measure(session_->engine(), beside_);
-    compile(inputs, wanted);
+    for (const Prepared& each : prepared_) compile(each.inputs, each.wanted);
   }
   room_.check(session_->engine());
-  is_prepared_ = true;
 }
 
 PortValues Runner::run(const PortValues& inputs, const std::vector<std::string>& wanted,
                        Timeline* timeline) {
-  if (!is_prepared_) prepare(inputs, wanted);
+  if (prepared_.empty()) prepare(inputs, wanted);
   return room_.run([&] { return session_->run(inputs, wanted, timeline); });
 }
 
 OutputView Runner::run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted,
                                 Timeline* timeline) {
-  if (!is_prepared_) prepare(inputs, wanted);
+  if (prepared_.empty()) prepare(inputs, wanted);
   return room_.run([&] { return session_->run_in_place(inputs, wanted, timeline); });
 }
 

@@ -33,11 +33,11 @@ class Runner {
   /// Gets the memory of what was prepared and loads the weights, which the first run does else.
   void allocate() { session_->allocate(); }
 
-  /// RunnableSession::run(), prepared where it was not.
+  /// RunnableSession::run(), prepared where nothing was.
   PortValues run(const PortValues& inputs, const std::vector<std::string>& wanted = {},
                  Timeline* timeline = nullptr);
 
-  /// RunnableSession::run_in_place(), prepared where it was not.
+  /// RunnableSession::run_in_place(), prepared where nothing was.
   OutputView run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted = {},
                           Timeline* timeline = nullptr);
 
@@ -54,7 +54,12 @@ class Runner {
 
   Room room_;
   int64_t beside_, output_copies_;
-  bool is_prepared_ = false, is_complete_ = false;
+  struct Prepared {
+    PortValues inputs;
+    std::vector<std::string> wanted;
+  };
+  std::vector<Prepared> prepared_;  // until the first run
+  bool is_complete_ = false;
   ResidentMemory now_;  // compiled, nothing allocated
   std::shared_ptr<const Runnable> runnable_;
   RunnableOptions options_;

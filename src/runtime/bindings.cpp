@@ -24,15 +24,15 @@ std::span<const size_t> Bindings::get(const std::string& key, const std::string&
       throw UserError(fmt::format("[bindings] {} needs {} ({} bytes), and the limit is {}", name,
                                   memory_text(needed), needed, memory_text(limit)),
                       ExitCode::kNoMemory);
-    while (engine_.bytes_with(fresh) > limit) drop_oldest();
+    while (engine_.bytes_with(fresh) > limit && drop_oldest()) continue;
   }
   int64_t bytes = 0;
   for (const Program& program : fresh) bytes += program.own_bytes();
-  while (budget_ > 0 && !entries_.empty() && own_bytes() + bytes > budget_) drop_oldest();
-  Entry& entry = entries_[key];
+  while (budget_ > 0 && own_bytes() + bytes > budget_ && drop_oldest()) continue;
+  Entry entry;
   entry.used = ++uses_;
   for (Program& program : fresh) entry.programs.push_back(engine_.add(std::move(program)));
-  return entry.programs;
+  return entries_.insert_or_assign(key, std::move(entry)).first->second.programs;
 }
 
 std::vector<Program> Bindings::compiled(const std::vector<Graph>& graphs) const {
@@ -68,12 +68,19 @@ void Bindings::drop(Entries::iterator entry) {
   entries_.erase(entry);
 }
 
-void Bindings::drop_oldest() {
+bool Bindings::drop_oldest() {
   const auto oldest =
       std::min_element(entries_.begin(), entries_.end(),
                        [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-  BRRR_CHECK(oldest != entries_.end(), "there is no binding to drop");
+  if (oldest == entries_.end() || oldest->second.used >= pinned_from_) return false;
   drop(oldest);
+  return true;
+}
+
+bool Bindings::drop_unpinned() {
+  bool any = false;
+  while (drop_oldest()) any = true;
+  return any;
 }
 
 void Bindings::clear() {

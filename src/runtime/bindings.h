@@ -27,6 +27,9 @@ class Bindings {
   /// it is at first: any number.
   void set_budget(int64_t bytes) { budget_ = bytes; }
 
+  /// Bindings that are used from now on stay until the next call, whatever the budget.
+  void pin() { pinned_from_ = uses_ + 1; }
+
   /// The engine's ids of the programs of a binding, compiled where they are not there. `key` tells
   /// bindings apart, `name` ("batch 1, length 64") names this one in errors. Beyond the budget, or
   /// where the engine's limit leaves no room, the bindings that were used longest ago are dropped.
@@ -38,6 +41,8 @@ class Bindings {
   /// Whether a binding of these graphs fits into the engine's limit if it is the only one.
   bool fits_alone(const std::vector<Graph>& graphs) const;
   void clear();
+  /// Drops those that are not pinned; false: there was none.
+  bool drop_unpinned();
 
   size_t size() const { return entries_.size(); }
   /// The programs of every binding.
@@ -55,7 +60,8 @@ class Bindings {
   /// What the engine would need with this binding alone.
   int64_t bytes_alone(std::span<const Program> programs) const;
   void drop(Entries::iterator entry);
-  void drop_oldest();
+  /// Of those that are not pinned; false: there is none.
+  bool drop_oldest();
 
   Engine& engine_;
   ProgramOptions options_;
@@ -63,6 +69,7 @@ class Bindings {
   int64_t budget_ = 0;
   Entries entries_;
   mutable uint64_t uses_ = 0;
+  uint64_t pinned_from_ = UINT64_MAX;  // entries that were used before it may go
 };
 
 }  // namespace brrr

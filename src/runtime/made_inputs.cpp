@@ -55,8 +55,10 @@ class Sizes {
       if (is_new) all.push_back(name);
       for (const std::string& term : axis_sum(name).names) {
         if (find(term) != nullptr || find(name) != nullptr) continue;
+        const int64_t most = port.dims[axis].most;
         if (const auto usual = usual_size(term, axis))
-          sizes_.push_back({term, *usual, AxisSize::From::guess});
+          sizes_.push_back(
+              {term, most < 0 ? *usual : std::min(*usual, most), AxisSize::From::guess});
         else if (is_new)
           unknown.push_back(name);
       }

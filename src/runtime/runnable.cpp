@@ -18,7 +18,17 @@ class MadeRunnable final : public Runnable {
   const std::vector<Port>& outputs() const override { return maker_.outputs; }
   LoweredGraph lower(const GraphRequest& request) const override {
     LoweredGraph lowered;
-    lowered.graph = with_outputs(maker_.graph(request.data), request.wanted);
+    lowered.graph = maker_.graph(request.data);
+    for (const NodeId id : lowered.graph.inputs(InputKind::data)) {
+      const std::string& name = lowered.graph.input_name(id);
+      const Type& type = lowered.graph.type({id, 0});
+      const auto given = request.data.find(name);
+      if (given == request.data.end()) user_error("the input '{}' is missing", name);
+      if (given->second != type)
+        user_error("the input '{}' must be {} beside the others; got {}", name, type.str(),
+                   given->second.str());
+    }
+    lowered.graph = with_outputs(std::move(lowered.graph), request.wanted);
     return lowered;
   }
   std::shared_ptr<const WeightSource> weights() const override { return maker_.weights; }

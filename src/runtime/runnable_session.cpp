@@ -45,6 +45,11 @@ std::string text_of(const std::vector<std::pair<std::string, int64_t>>& sizes) {
   return text;
 }
 
+PipelineOptions without_dump(PipelineOptions options) {
+  options.dump_folder.clear();
+  return options;
+}
+
 /// The outputs out of the tensors that the last program gave.
 PortValues values_of(const std::vector<std::string>& wanted,
                      const std::map<std::string, Listed>& lists,
@@ -201,12 +206,15 @@ RunnableSession::Segment* RunnableSession::find_or_build(const std::string& key,
   } catch (const UserError& e) {
     if (e.code() != ExitCode::kNoMemory) throw;
     // Programs of other runs may leave no room; without them there may be.
-    bindings_.clear();
+    const auto refuse = [&](const UserError& error) {
+      if (error.code() != ExitCode::kNoMemory) throw error;
+      throw UserError(error.what() + largest_that_fits(request), ExitCode::kNoMemory);
+    };
+    if (!bindings_.drop_unpinned()) refuse(e);
     try {
       add();
     } catch (const UserError& again) {
-      if (again.code() != ExitCode::kNoMemory) throw;
-      throw UserError(again.what() + largest_that_fits(request), ExitCode::kNoMemory);
+      refuse(again);
     }
   }
   return segments_.emplace(key, std::move(segment)).first->second.get();
@@ -234,12 +242,14 @@ std::string RunnableSession::largest_that_fits(const GraphRequest& request) {
   auto& [axis, size] = sizes.back();
   const auto fits = [&, name = axis](int64_t tried) {
     GraphRequest smaller = request;
+    smaller.memory = left_for_values();
     for (const Port& port : runnable_->inputs())
       if (const auto given = smaller.data.find(port.name); given != smaller.data.end())
         for (size_t i = 0; i < port.dims.size(); ++i)
           if (port.dims[i].size < 0 && port.dims[i].name == name)
             given->second.shape[static_cast<int>(i)] = Dim(tried);
-    const Graph graph = compiled(runnable_->lower(smaller).graph, nullptr);
+    const Graph graph = run_pipeline(runnable_->lower(smaller).graph, engine_.backend().target(),
+                                     without_dump(options_.passes));
     if (options_.before_program) options_.before_program(engine_, graph);
     return bindings_.fits_alone({graph});
   };
@@ -355,6 +365,7 @@ bool RunnableSession::prepare(const PortValues& inputs, const std::vector<std::s
 RunnableSession::Segment* RunnableSession::run_chain(GraphRequest& request, Feed& feed,
                                                      Timeline* timeline) {
   last_.clear();
+  bindings_.pin();
   std::string key = begin(request, feed);
   for (;;) {
     Segment* segment = find_or_build(key, request);
@@ -394,9 +405,11 @@ OutputView RunnableSession::run_in_place(const PortValues& inputs,
     GraphRequest request = request_of(inputs, wanted, feed);
     const Segment* const last = run_chain(request, feed, timeline);
     if (last == nullptr) continue;
-    BRRR_CHECK(last->results.size() == 1 && last->results[0].type.dtype == DType::f32,
-               "a run in place has one f32 output; this one has {}", last->results.size());
+    BRRR_CHECK(last->results.size() == 1, "a run in place has one output; this one has {}",
+               last->results.size());
     const Segment::Result& result = last->results[0];
+    if (result.type.dtype != DType::f32)
+      user_error("the output '{}' is {}; expected f32", result.name, result.type.str());
     const auto bytes = engine_.read_output(last->program, result.name, room_);
     return {result.type.shape,
             {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)}};

@@ -1,5 +1,5 @@
-// Integers of 64 bits on the CPU: its kernels, and the reference loops for what has none, give the
-// bits of the reference.
+// Integers of every width and f64 on the CPU: its kernels, and the reference loops for what has
+// none, give the bits of the reference.
 
 #include <gtest/gtest.h>
 
@@ -103,6 +103,154 @@ TEST(IntegerKernels, AProgramGivesTheBitsOfTheReference) {
     for (const auto& [name, x] : wanted)
       EXPECT_EQ(read_tensor(x.type, got.at(name).data()), x) << name << " of " << name_of(t);
   }
+}
+
+constexpr DType kNumbers[] = {DType::i8,  DType::u8,  DType::i16, DType::u16, DType::i32,
+                              DType::u32, DType::i64, DType::u64, DType::f64};
+
+/// Numbers over the whole range of a dtype and small ones, none of them zero.
+RefTensor some_numbers(DType t, const Shape& shape, uint64_t seed, uint64_t below = 0) {
+  RefTensor x(Type{t, shape});
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto words = philox({static_cast<uint32_t>(seed), 3}, 0, i);
+    const uint64_t wide = (uint64_t{words[0]} << 32) | words[1];
+    const uint64_t number = below > 0 || words[2] % 3 == 0 ? wide % (below > 0 ? below : 7) : wide;
+    if (is_float(t))
+      x.set_number(i, (static_cast<double>(static_cast<int64_t>(number % 1000)) - 500.5) / 64);
+    else
+      x.set_bits(i, std::max<uint64_t>(1, wrapped_to(t, number)));
+  }
+  return x;
+}
+
+/// The number of kernels that take the call, each of which must give what the reference gives.
+int kernels_for(const Call& call) {
+  static const std::vector<KernelEntry> all = cpu::cpu_kernels();
+  int accepted = 0;
+  for (const KernelEntry& entry : all) {
+    if (entry.op != call.node().op->id || !entry.refusal(call.view()).empty()) continue;
+    SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
+    ++accepted;
+    expect_close(call, run_kernel(entry, call), call.wanted());
+  }
+  return accepted;
+}
+
+TEST(IntegerKernels, ElementWiseOpsOfEveryDtype) {
+  const std::vector<std::pair<Shape, Shape>> shapes{
+      {{3, 1030}, {3, 1030}}, {{3, 1030}, {}}, {{}, {1030}}, {{5, 7}, {7}}, {{5, 1}, {1, 7}}};
+  for (const char* name : {"add", "sub", "mul", "div", "fmod", "pow", "maximum", "minimum", "equal",
+                           "not_equal", "less", "less_equal", "greater", "greater_equal", "bit_and",
+                           "bit_or", "bit_xor", "shift_left", "shift_right"})
+    for (const DType t : kNumbers) {
+      const std::string_view op_name(name);
+      const bool is_of_bits = op_name.starts_with("bit_") || op_name.starts_with("shift_");
+      if (is_of_bits && is_float(t)) continue;
+      const bool wants_small = op_name.starts_with("shift_") || op_name == "pow";
+      for (const auto& [a, b] : shapes) {
+        const Call call = Call::on(
+            op(name), {some_numbers(t, a, 1), some_numbers(t, b, 2, wants_small ? 70 : 0)});
+        EXPECT_GE(kernels_for(call), 1) << call.text();
+      }
+    }
+}
+
+TEST(IntegerKernels, UnaryOpsOfF64) {
+  for (const OpDef* d : all_ops()) {
+    if (d->op_class != OpClass::elementwise || !d->samples) continue;
+    for (Sample sample : d->samples()) {
+      if (sample.in.size() != 1 || sample.in[0].type.dtype != DType::f32 || d->decompose) continue;
+      if (d->id == Op::cast || !sample.attrs.empty()) continue;
+      sample.in[0].type.dtype = DType::f64;
+      EXPECT_GE(kernels_for(Call(*d, sample)), 1) << d->name;
+    }
+  }
+}
+
+TEST(IntegerKernels, ReductionsAndLinesOfEveryDtype) {
+  for (const DType t : kNumbers)
+    for (const Shape& shape : {Shape{4, 33, 5}, Shape{1, 700, 1}, Shape{3, 2, 300}}) {
+      const RefTensor x = some_numbers(t, shape, 5);
+      for (const char* name : {"sum", "max", "min", "product"})
+        for (const std::vector<int64_t>& axes :
+             {std::vector<int64_t>{0}, {1}, {2}, {0, 2}, {0, 1, 2}}) {
+          const Call call = Call::on(op(name), {x}, {{"axes", axes}, {"keep", false}});
+          EXPECT_GE(kernels_for(call), 1) << call.text();
+        }
+      for (const int64_t axis : {1, 2}) {
+        const bool back = axis == 2;
+        for (const auto& [name, attrs] : std::vector<std::pair<const char*, Attrs>>{
+                 {"sort", {{"axis", axis}, {"descending", back}}},
+                 {"argmax", {{"axis", axis}, {"smallest", back}, {"last", back}, {"keep", false}}},
+                 {"cumsum", {{"axis", axis}, {"exclusive", back}, {"reverse", back}}},
+                 {"cumprod", {{"axis", axis}, {"exclusive", back}, {"reverse", back}}}}) {
+          Attrs own = attrs;
+          const Call call = Call::on(op(name), {x}, own);
+          EXPECT_GE(kernels_for(call), 1) << call.text();
+        }
+      }
+    }
+}
+
+TEST(IntegerKernels, EmptyReductionsGiveTheIdentity) {
+  for (const DType t : kNumbers)
+    for (const char* name : {"sum", "max", "min", "product"}) {
+      const Call call = Call::on(op(name), {RefTensor(Type{t, {3, 0}})},
+                                 {{"axes", std::vector<int64_t>{1}}, {"keep", false}});
+      EXPECT_GE(kernels_for(call), 1) << call.text();
+    }
+}
+
+TEST(IntegerKernels, NaNOfF64GoesThroughFolds) {
+  RefTensor x(Type{DType::f64, {2, 3}});
+  x.data = {1, NAN, 3, INFINITY, -2, 5};
+  for (const char* name : {"sum", "max", "min", "product"})
+    EXPECT_GE(
+        kernels_for(Call::on(op(name), {x}, {{"axes", std::vector<int64_t>{1}}, {"keep", false}})),
+        1);
+  for (const char* name : {"maximum", "minimum", "less", "equal"})
+    EXPECT_GE(kernels_for(Call::on(op(name), {x, x})), 1);
+}
+
+/// What a program of a op b says when it fails.
+std::string failure_of(Value (*f)(Value, Value), DType t, int64_t a, int64_t b) {
+  Graph g;
+  g.output("y", f(g.input("a", {2}, t), g.input("b", {2}, t)));
+  RefTensor x(Type{t, {2}}), y(Type{t, {2}});
+  x.set_bits(0, 1), x.set_bits(1, wrapped_to(t, static_cast<uint64_t>(a)));
+  y.set_bits(0, 1), y.set_bits(1, wrapped_to(t, static_cast<uint64_t>(b)));
+  try {
+    test::run_on_cpu(g, {{"a", x}, {"b", y}});
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(IntegerKernels, DivisorsOfZeroAreNamedForEveryDtype) {
+  for (const DType t : kNumbers) {
+    if (is_float(t)) continue;
+    EXPECT_EQ(failure_of(div, t, 7, 0), "[div] an integer divided by zero: 7 / 0");
+    EXPECT_EQ(failure_of(fmod, t, 7, 0), "[fmod] an integer divided by zero: 7 mod 0");
+    if (is_signed_integer(t)) {
+      EXPECT_EQ(failure_of(pow, t, 0, -1), "[pow] an integer divided by zero: 1 / 0");
+      EXPECT_EQ(failure_of(pow, t, 2, -1), "");
+    }
+  }
+}
+
+// The quotient cannot be part of the cluster around it, whose tiles do not look for zeros.
+TEST(IntegerKernels, AQuotientBesideAClusterIsStillChecked) {
+  Graph g;
+  const Value a = g.input("a", {64}, DType::i32), b = g.input("b", {64}, DType::i32);
+  g.output("y", (a + b) * a / (b - a) + b);
+  RefTensor x(Type{DType::i32, {64}}), y(Type{DType::i32, {64}});
+  for (size_t i = 0; i < 64; ++i) x.set_bits(i, i), y.set_bits(i, 64 - i);
+  EXPECT_THROW(test::run_on_cpu(g, {{"a", x}, {"b", y}}), UserError);
+  x.set_bits(32, 5);
+  const auto got = test::run_on_cpu(g, {{"a", x}, {"b", y}}).at("y");
+  EXPECT_EQ(read_tensor({DType::i32, {64}}, got.data()),
+            reference::evaluate(g, {{"a", x}, {"b", y}}).at("y"));
 }
 
 TEST(IntegerKernels, DivisionByZeroSaysWhere) {

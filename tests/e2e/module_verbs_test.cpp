@@ -475,7 +475,9 @@ TEST_F(ModuleVerbs, AFolderRunsAndIsPlannedByTheNamesOfItsInputs) {
   ASSERT_EQ(run(args), 0) << err_;
   EXPECT_EQ(json()["sizes"]["sequence_length"], 8);
   EXPECT_GT(json()["arena_bytes"], 0);
-  // Its texts are at most as long as its context of 32 tokens.
+  // Its texts are at most as long as its context of 32 tokens, which guesses keep to.
+  ASSERT_EQ(run({"run", at("run"), "--random", "--json"}), 0) << err_;
+  EXPECT_EQ(json()["outputs"][0]["shape"][1], 32);
   EXPECT_EQ(run({"run", at("run"), "--random", "--size", "sequence_length=33"}), 1);
   EXPECT_NE(err_.find("a text of 33 tokens is longer than the model's limit of 32"),
             std::string::npos)

@@ -122,6 +122,27 @@ TEST_P(EngineMemory, DropsTheBindingThatWasUsedLongestAgo) {
   EXPECT_EQ(engine.arena_bytes(), engine.forecast().total());
 }
 
+TEST_P(EngineMemory, KeepsPinnedBindingsBeyondTheBudget) {
+  Engine engine(backend());
+  Bindings bindings(engine);
+  const auto get = [&](int64_t length) {
+    return bindings.get(key_of(length), "", [&] { return compile(length); })[0];
+  };
+  get(10);
+  engine.allocate();
+  bindings.set_budget(1);
+  bindings.pin();
+  get(20);
+  get(30);
+  EXPECT_TRUE(bindings.find(key_of(10)).empty()) << "it was used before";
+  EXPECT_FALSE(bindings.find(key_of(20)).empty());
+  EXPECT_FALSE(bindings.drop_unpinned());
+  bindings.pin();
+  get(40);
+  EXPECT_TRUE(bindings.find(key_of(20)).empty());
+  EXPECT_EQ(run(engine, get(40), 40), 120.0f);
+}
+
 TEST_P(EngineMemory, RefusesABindingThatDoesNotFitAlone) {
   Engine engine(backend());
   Bindings bindings(engine);

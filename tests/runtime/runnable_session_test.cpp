@@ -77,6 +77,26 @@ TEST(RunnableSession, NamesAWeightThatItsSourceLacks) {
   EXPECT_USER_ERROR(session.run(ones(1, 1)), "x times w: the tensor w is missing");
 }
 
+// The graph takes its size from one input; another of the same bytes would be read wrongly.
+TEST(RunnableSession, RefusesInputsThatDoNotGoTogether) {
+  GraphMaker maker;
+  const Type type{DType::f32, {Dim::symbol("rows"), Dim::symbol("length")}};
+  maker.inputs = {port_of("a", type), port_of("b", type)};
+  maker.outputs = {port_of("y", type)};
+  maker.graph = [](const std::map<std::string, Type>& inputs) {
+    Graph g;
+    const Shape& shape = inputs.at("a").shape;
+    g.output("y", g.input("a", shape, DType::f32) + g.input("b", shape, DType::f32));
+    return g;
+  };
+  RunnableSession session(make_runnable(maker), cpu::cpu_backend());
+  PortValues inputs;
+  inputs.emplace("a", HostTensor::filled(DType::f32, {2, 3}, 1));
+  inputs.emplace("b", HostTensor::filled(DType::f32, {3, 2}, 1));
+  EXPECT_USER_ERROR(session.run(inputs),
+                    "the input 'b' must be f32[2,3] beside the others; got f32[3,2]");
+}
+
 // The last open size is the one that is made smaller: "length".
 TEST(RunnableSession, NamesTheLargestShapeThatFits) {
   RunnableSession session(scaled(weight(1)), cpu::cpu_backend());

@@ -28,7 +28,7 @@ std::vector<KernelEntry> norm_kernels();            // layer_norm, rms_norm, the
 std::vector<KernelEntry> rotary_kernels();          // rotary
 std::vector<KernelEntry> cross_entropy_kernels();   // cross_entropy, cross_entropy_grad
 std::vector<KernelEntry> loss_head_kernels();       // linear_cross_entropy, _grad, _step
-std::vector<KernelEntry> reduction_kernels();       // sum, max
+std::vector<KernelEntry> reduction_kernels();       // sum, max, min, product
 std::vector<KernelEntry> movement_kernels();        // transpose, slice, pad, concat, ...
 std::vector<KernelEntry> store_kernels();           // store
 std::vector<KernelEntry> embedding_kernels();       // embedding, embedding_grad

@@ -65,14 +65,18 @@ class OnnxWeights final : public WeightSource {
     return at == tensors_.end() ? nullptr : &at->second;
   }
   void each(const std::function<void(const TensorView&)>& see) const override {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [name, tensor] : tensors_) see(tensor);
+    std::vector<const TensorView*> views;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [name, tensor] : tensors_) views.push_back(&tensor);
+    }
+    for (const TensorView* view : views) see(*view);
   }
 
  private:
   std::shared_ptr<const File> file_;
   mutable std::mutex mutex_;
-  std::map<std::string, TensorView, std::less<>> tensors_;  // which graphs are added to, not moved
+  std::map<std::string, TensorView, std::less<>> tensors_;  // grows; its views do not move
 };
 
 class OnnxModule final : public Runnable {

@@ -74,7 +74,8 @@ bool TileCompiler::call(const Node& node, DType dtype, Source source, uint16_t a
   const DType lanes = is_lane_float(dtype) ? DType::f32 : dtype;
   // Rows of booleans have a byte of each element, tiles a lane.
   const bool is_bool = dtype == DType::boolean || node.results[0].dtype == DType::boolean;
-  const RowFunction function = is_bool ? nullptr : row_function(node, lanes);
+  const RowFunction function =
+      is_bool || may_divide_by_zero(node, lanes) ? nullptr : row_function(node, lanes);
   if (function == nullptr)
     return refuse(fmt::format("no row function for {} of {}", node.op->name, name_of(dtype)));
   emit(TileCode::kCall, source.index, accumulator);

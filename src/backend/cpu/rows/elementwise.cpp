@@ -39,24 +39,7 @@ void libm_fmod(const Row& row) {
   scalar_binary<float>(row, [](float a, float b) { return std::fmod(a, b); });
 }
 
-enum class Bits { both, either, one, left, right };
-
-template <typename T, Bits kOp>
-void bits(const Row& row) {
-  scalar_binary<T>(row, [](T a, T b) {
-    const auto wide = static_cast<std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>(a);
-    const auto count = static_cast<uint64_t>(b);
-    if constexpr (kOp == Bits::both) return static_cast<T>(a & b);
-    if constexpr (kOp == Bits::either) return static_cast<T>(a | b);
-    if constexpr (kOp == Bits::one) return static_cast<T>(a ^ b);
-    if constexpr (kOp == Bits::left)
-      return static_cast<T>(count > 63 ? 0 : static_cast<uint64_t>(wide) << count);
-    if (std::is_unsigned_v<T> && count > 63) return T{0};
-    return static_cast<T>(wide >> std::min<uint64_t>(count, 63));
-  });
-}
-
-// Rare ops for which the C library and the compiler's loops are fast enough.
+// Rare ops for which the C library is fast enough.
 constexpr RowEntry kLibmRows[] = {{Op::pow, DType::f32, &libm_pow},
                                   {Op::tan, DType::f32, &libm_unary<std::tan>},
                                   {Op::asin, DType::f32, &libm_unary<std::asin>},
@@ -69,17 +52,7 @@ constexpr RowEntry kLibmRows[] = {{Op::pow, DType::f32, &libm_pow},
                                   {Op::atanh, DType::f32, &libm_unary<std::atanh>},
                                   {Op::log1p, DType::f32, &libm_unary<std::log1p>},
                                   {Op::expm1, DType::f32, &libm_unary<std::expm1>},
-                                  {Op::fmod, DType::f32, &libm_fmod},
-                                  {Op::bit_and, DType::i32, &bits<int32_t, Bits::both>},
-                                  {Op::bit_or, DType::i32, &bits<int32_t, Bits::either>},
-                                  {Op::bit_xor, DType::i32, &bits<int32_t, Bits::one>},
-                                  {Op::shift_left, DType::i32, &bits<int32_t, Bits::left>},
-                                  {Op::shift_right, DType::i32, &bits<int32_t, Bits::right>},
-                                  {Op::bit_and, DType::u8, &bits<uint8_t, Bits::both>},
-                                  {Op::bit_or, DType::u8, &bits<uint8_t, Bits::either>},
-                                  {Op::bit_xor, DType::u8, &bits<uint8_t, Bits::one>},
-                                  {Op::shift_left, DType::u8, &bits<uint8_t, Bits::left>},
-                                  {Op::shift_right, DType::u8, &bits<uint8_t, Bits::right>}};
+                                  {Op::fmod, DType::f32, &libm_fmod}};
 constexpr int64_t kLibmGrain = 1024;
 
 RowFunction find(std::span<const RowEntry> table, const Node& node, DType dtype) {
@@ -96,7 +69,7 @@ bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
 struct RowPlan {
   RowFunction run = nullptr;
   RowFunction load = nullptr, store = nullptr;  // of a 16-bit float, by way of f32
-  bool refuses_zero = false;                    // operand 1 divides integers
+  bool refuses_zero = false;                    // may_divide_by_zero()
   int64_t grain = kElementGrain;
 };
 
@@ -109,8 +82,10 @@ RowPlan plan_of(const NodeView& node) {
   const DType dtype = node.in[0].dtype;
   const DType compute = is_half(dtype) ? DType::f32 : dtype;
   plan.run = row_function(node.node(), compute);
-  if (find(kLibmRows, node.node(), compute) != nullptr) plan.grain = kLibmGrain;
-  plan.refuses_zero = dtype == DType::i64 && is(node.node(), Op::div, Op::fmod);
+  plan.refuses_zero = may_divide_by_zero(node.node(), dtype);
+  if (find(kLibmRows, node.node(), compute) != nullptr || plan.refuses_zero ||
+      (dtype == DType::f64 && (node.in.size() == 1 || is(node.node(), Op::pow, Op::fmod))))
+    plan.grain = kLibmGrain;
   if (is_half(dtype)) {
     plan.load = vector_cast(dtype, DType::f32);
     if (node.out()[0].dtype == dtype) plan.store = vector_cast(DType::f32, dtype);
@@ -127,14 +102,12 @@ class ElementwiseKernel final : public Kernel {
       if (space_.repeated[k]) repeated_ |= 1u << k;
     }
     out_bytes_ = static_cast<int64_t>(bytes_of(node.out()[0].dtype));
-    if (plan_.refuses_zero) divisors_ = node.in[1].shape.elements();
+    dtype_ = node.in[0].dtype;
     op_ = node.node().op->id;
   }
 
   void run(const KernelArgs& args) override {
-    if (divisors_ > 0)
-      check_divisors(static_cast<const int64_t*>(args.in[0]),
-                     static_cast<const int64_t*>(args.in[1]));
+    if (plan_.refuses_zero) check_divisors(args);
     parallel_elements(space_.elements, plan_.grain, [&](int64_t begin, int64_t end) {
       space_.each_row(begin, end, [&](int64_t to, const RowSpace::Offsets& at, int64_t count) {
         Row row;
@@ -154,13 +127,42 @@ class ElementwiseKernel final : public Kernel {
 
  private:
   // Before the rows, because threads of the team must not throw.
-  void check_divisors(const int64_t* a, const int64_t* b) const {
-    if (std::find(b, b + divisors_, 0) == b + divisors_) return;
+  void check_divisors(const KernelArgs& args) const {
+    switch (dtype_) {
+      case DType::i8:
+        return check_divisors_of<int8_t>(args);
+      case DType::u8:
+        return check_divisors_of<uint8_t>(args);
+      case DType::i16:
+        return check_divisors_of<int16_t>(args);
+      case DType::u16:
+        return check_divisors_of<uint16_t>(args);
+      case DType::i32:
+        return check_divisors_of<int32_t>(args);
+      case DType::u32:
+        return check_divisors_of<uint32_t>(args);
+      case DType::i64:
+        return check_divisors_of<int64_t>(args);
+      default:
+        return check_divisors_of<uint64_t>(args);
+    }
+  }
+  /// A negative power of zero divides by it.
+  template <typename T>
+  void check_divisors_of(const KernelArgs& args) const {
+    const auto *a = static_cast<const T*>(args.in[0]), *b = static_cast<const T*>(args.in[1]);
     space_.each_row(0, space_.elements, [&](int64_t, const RowSpace::Offsets& at, int64_t count) {
-      for (int64_t i = 0; i < count; ++i)
-        if (b[at[1] + (space_.repeated[1] ? 0 : i)] == 0)
-          user_error("[{}] an integer divided by zero: {} {} 0", name_of(op_),
-                     a[at[0] + (space_.repeated[0] ? 0 : i)], op_ == Op::div ? "/" : "mod");
+      const int64_t step_a = !space_.repeated[0], step_b = !space_.repeated[1];
+      // Of a repeated divisor one look is enough, unless it is the base that counts, too.
+      if (step_b == 0 && op_ != Op::pow) count = std::min<int64_t>(count, 1);
+      for (int64_t i = 0; i < count; ++i) {
+        const T x = a[at[0] + i * step_a], y = b[at[1] + i * step_b];
+        if (op_ != Op::pow && y == 0)
+          user_error("[{}] an integer divided by zero: {} {} 0", name_of(op_), x,
+                     op_ == Op::div ? "/" : "mod");
+        if (op_ == Op::pow && x == 0 && y < 0)
+          user_error("[pow] an integer divided by zero: 1 / 0");
+      }
     });
   }
   void run_through_f32(const Row& row) const {
@@ -197,11 +199,15 @@ class ElementwiseKernel final : public Kernel {
   uint32_t repeated_ = 0;
   int64_t bytes_[kMaxOperands] = {};
   int64_t out_bytes_ = 0;
-  int64_t divisors_ = 0;
+  DType dtype_ = DType::f32;
   Op op_ = Op::none;
 };
 
 }  // namespace
+
+bool may_divide_by_zero(const Node& node, DType dtype) {
+  return is_integer(dtype) && dtype != DType::boolean && is(node, Op::div, Op::fmod, Op::pow);
+}
 
 RowFunction row_function(const Node& node, DType dtype) {
   if (is(node, Op::where)) {
@@ -210,14 +216,14 @@ RowFunction row_function(const Node& node, DType dtype) {
     return nullptr;
   }
   for (auto table :
-       {unary_rows(), binary_rows(), integer_rows(), std::span<const RowEntry>(kLibmRows)})
+       {unary_rows(), binary_rows(), scalar_rows(), std::span<const RowEntry>(kLibmRows)})
     if (const RowFunction run = find(table, node, dtype)) return run;
   return nullptr;
 }
 
 std::vector<KernelEntry> elementwise_kernels() {
   std::vector<Op> ops;
-  for (auto table : {unary_rows(), binary_rows(), integer_rows(), select_rows(),
+  for (auto table : {unary_rows(), binary_rows(), scalar_rows(), select_rows(),
                      std::span<const RowEntry>(kLibmRows)}) {
     for (const RowEntry& entry : table)
       if (std::find(ops.begin(), ops.end(), entry.op) == ops.end()) ops.push_back(entry.op);

@@ -38,14 +38,18 @@ struct CastEntry {
 
 std::span<const RowEntry> unary_rows();
 std::span<const RowEntry> binary_rows();
-/// Those of 64-bit integers. Divisors must not be zero.
-std::span<const RowEntry> integer_rows();
+/// Those of integers and of f64. Divisors must not be zero.
+std::span<const RowEntry> scalar_rows();
 std::span<const RowEntry> select_rows();
 /// The vectorised conversion from or to f32; null: there is none.
 RowFunction vector_cast(DType from, DType to);
 
-/// The function that computes rows of the node, alone and as part of a fused cluster; null: there
-/// is none. `dtype`: that of the operands, of where that of a and b.
+/// Whether rows of the node must be looked at for divisors of zero before they are computed: it is
+/// a quotient, a remainder or a power of integers.
+bool may_divide_by_zero(const Node& node, DType dtype);
+
+/// The function that computes rows of the node, alone and, unless it may divide by zero, as part of
+/// a fused cluster; null: there is none. `dtype`: that of the operands, of where that of a and b.
 RowFunction row_function(const Node& node, DType dtype);
 
 }  // namespace brrr::cpu

@@ -193,16 +193,37 @@ std::unique_ptr<Kernel> scatter_kernel(const NodeView& node) {
 
 std::string only_plain_numbers(const NodeView& node) {
   const DType dtype = node.in[0].dtype;
-  if (dtype == DType::f32 || dtype == DType::i32 || dtype == DType::i64) return "";
-  return fmt::format("{}: only f32, i32 and i64", name_of(dtype));
+  const bool is_narrow = is_float(dtype) && bytes_of(dtype) < bytes_of(DType::f32);
+  return is_narrow || dtype == DType::boolean
+             ? fmt::format("{}: only f32, f64 and integers", name_of(dtype))
+             : "";
 }
 
 /// The function for the dtype of operand 0.
 template <template <typename> typename Make>
 std::unique_ptr<Kernel> by_dtype(const NodeView& node) {
-  if (node.in[0].dtype == DType::i32) return Make<int32_t>::make(node);
-  if (node.in[0].dtype == DType::i64) return Make<int64_t>::make(node);
-  return Make<float>::make(node);
+  switch (node.in[0].dtype) {
+    case DType::f64:
+      return Make<double>::make(node);
+    case DType::i8:
+      return Make<int8_t>::make(node);
+    case DType::u8:
+      return Make<uint8_t>::make(node);
+    case DType::i16:
+      return Make<int16_t>::make(node);
+    case DType::u16:
+      return Make<uint16_t>::make(node);
+    case DType::i32:
+      return Make<int32_t>::make(node);
+    case DType::u32:
+      return Make<uint32_t>::make(node);
+    case DType::i64:
+      return Make<int64_t>::make(node);
+    case DType::u64:
+      return Make<uint64_t>::make(node);
+    default:
+      return Make<float>::make(node);
+  }
 }
 
 template <typename T>

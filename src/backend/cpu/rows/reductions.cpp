@@ -1,11 +1,12 @@
-// sum, max, min and product over any axes. The shape alone decides how a long reduction is cut into
-// pieces; pieces are folded in order, so the bits do not depend on the number of threads.
+// sum and max of f32 and bf16 over any axes. The shape alone decides how a long reduction is cut
+// into pieces; pieces are folded in order, so the bits do not depend on the number of threads.
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/rows/reduced_layout.h"
 #include "backend/cpu/rows/reduction_rows.h"
 #include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/simd/simd_types.h"
@@ -16,51 +17,6 @@ namespace brrr::cpu {
 namespace {
 
 constexpr int64_t kPiece = 32768;  // elements of x that one piece of a long reduction reads
-
-/// Offsets of all index combinations of some axes, row-major.
-struct Offsets {
-  std::vector<int64_t> sizes, strides;
-  int64_t count() const {
-    int64_t n = 1;
-    for (int64_t s : sizes) n *= s;
-    return n;
-  }
-  int64_t at(int64_t i) const {
-    int64_t offset = 0;
-    for (size_t d = sizes.size(); d-- > 0; i /= sizes[d]) offset += i % sizes[d] * strides[d];
-    return offset;
-  }
-  void add(int64_t size, int64_t stride) {
-    if (!sizes.empty() && strides.back() == stride * size) {
-      sizes.back() *= size;
-      strides.back() = stride;
-    } else {
-      sizes.push_back(size);
-      strides.push_back(stride);
-    }
-  }
-};
-
-/// x as kept axes times reduced axes, the innermost run taken out of whichever it belongs to.
-struct ReducedLayout {
-  Offsets kept, reduced;
-  int64_t run = 1;
-  bool run_is_kept = false;
-
-  ReducedLayout(const Shape& x, const std::vector<int64_t>& axes) {
-    const auto strides = x.strides();
-    for (int axis = 0; axis < x.rank(); ++axis) {
-      if (x.size(axis) == 1) continue;
-      run_is_kept = !std::binary_search(axes.begin(), axes.end(), axis);
-      (run_is_kept ? kept : reduced).add(x.size(axis), strides[static_cast<size_t>(axis)]);
-    }
-    Offsets& inner = run_is_kept ? kept : reduced;
-    if (inner.sizes.empty() || inner.strides.back() != 1) return;
-    run = inner.sizes.back();
-    inner.sizes.pop_back();
-    inner.strides.pop_back();
-  }
-};
 
 class ReductionKernel final : public Kernel {
  public:
@@ -203,65 +159,16 @@ class ReductionKernel final : public Kernel {
   int64_t piece_ = 1, pieces_ = 1;
 };
 
-/// min and product: rare, an element of the result after the other.
-class PlainReduction final : public Kernel {
- public:
-  explicit PlainReduction(const NodeView& node)
-      : layout_(node.in[0].shape, node.attrs().get<std::vector<int64_t>>("axes")),
-        is_min_(is(node.node(), Op::min)),
-        is_empty_(node.in[0].shape.elements() == 0),
-        out_elements_(node.out()[0].shape.elements()),
-        kept_run_(layout_.run_is_kept ? layout_.run : 1),
-        reduced_run_(layout_.run_is_kept ? 1 : layout_.run),
-        reduced_(layout_.reduced.count()) {}
-
-  void run(const KernelArgs& args) override {
-    const auto* x = static_cast<const float*>(args.in[0]);
-    auto* y = static_cast<float*>(args.out[0]);
-    const double start = is_min_ ? INFINITY : 1.0;
-    parallel_for(out_elements_, row_grain(reduced_ * reduced_run_, kRowGrain),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t k = begin; k < end; ++k) {
-                     double total = start;
-                     const int64_t first =
-                         is_empty_ ? 0 : layout_.kept.at(k / kept_run_) + k % kept_run_;
-                     for (int64_t r = 0; !is_empty_ && r < reduced_; ++r) {
-                       const float* from = x + first + layout_.reduced.at(r);
-                       for (int64_t i = 0; i < reduced_run_; ++i)
-                         total = join(total, static_cast<double>(from[i]));
-                     }
-                     y[k] = static_cast<float>(total);
-                   }
-                 });
-  }
-
- private:
-  double join(double a, double b) const {
-    if (!is_min_) return a * b;
-    return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
-  }
-  ReducedLayout layout_;
-  bool is_min_, is_empty_;
-  int64_t out_elements_, kept_run_, reduced_run_, reduced_;
-};
-
 }  // namespace
 
 std::vector<KernelEntry> reduction_kernels() {
   std::vector<KernelEntry> list;
-  for (const Op op : {Op::min, Op::product})
-    list.push_back({op, "elements",
-                    [](const NodeView& node) -> std::string {
-                      return node.in[0].dtype == DType::f32 ? "" : "only f32";
-                    },
-                    [](const NodeView& node) -> std::unique_ptr<Kernel> {
-                      return std::make_unique<PlainReduction>(node);
-                    }});
   for (const Op op : {Op::sum, Op::max})
     list.push_back(
         {op, "rows", only_f32_or_bf16, [](const NodeView& node) -> std::unique_ptr<Kernel> {
            return std::make_unique<ReductionKernel>(node);
          }});
+  for (KernelEntry& entry : scalar_reduction_kernels()) list.push_back(std::move(entry));
   return list;
 }
 

@@ -1,0 +1,183 @@
+// sum, max, min and product of integers, f64 and f16 over any axes, and min and product of f32 and
+// bf16: loops over the type that the compiler makes vectors of. Floats are folded in double, in the
+// order of the elements; integers wrap around.
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "backend/cpu/kernel_list.h"
+#include "backend/cpu/rows/reduced_layout.h"
+#include "backend/cpu/simd/row_support.h"
+#include "backend/cpu/simd/simd_types.h"
+#include "base/dtype.h"
+#include "base/parallel.h"
+#include "ops/op.h"
+
+namespace brrr::cpu {
+namespace {
+
+constexpr int64_t kColumns = 256;  // kept elements that are folded side by side, in L1
+
+double value_of(F16 x) { return static_cast<double>(float_from_f16(x.bits)); }
+double value_of(Bf16 x) { return static_cast<double>(float_from_bf16(x.bits)); }
+double value_of(float x) { return static_cast<double>(x); }
+double value_of(double x) { return x; }
+template <typename T>
+T value_of(T x) {
+  return x;
+}
+
+/// Sums and products are folded in 64 bits, of which the low ones are the result's.
+template <typename T, Op kOp>
+using Total =
+    std::conditional_t<!std::is_integral_v<T>, double,
+                       std::conditional_t<kOp == Op::sum || kOp == Op::product, uint64_t, T>>;
+
+template <typename A, Op kOp>
+constexpr A start_of() {
+  using Limits = std::numeric_limits<A>;
+  if constexpr (kOp == Op::sum) return 0;
+  if constexpr (kOp == Op::product) return 1;
+  if constexpr (std::is_floating_point_v<A>)
+    return kOp == Op::max ? -Limits::infinity() : Limits::infinity();
+  else
+    return kOp == Op::max ? Limits::lowest() : Limits::max();
+}
+
+template <typename A, Op kOp>
+A folded(A a, A b) {
+  if constexpr (kOp == Op::sum) return a + b;
+  if constexpr (kOp == Op::product) return a * b;
+  if constexpr (std::is_floating_point_v<A>)
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<A>::quiet_NaN();
+  if constexpr (kOp == Op::max) return b > a ? b : a;
+  return b < a ? b : a;
+}
+
+template <typename T, typename A>
+void store(T& to, A total) {
+  if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, Bf16>)
+    store_from_double(std::is_same_v<T, F16> ? DType::f16 : DType::bf16, &to, 0, total);
+  else
+    to = static_cast<T>(total);
+}
+
+template <typename T, Op kOp>
+class ScalarReduction final : public Kernel {
+ public:
+  explicit ScalarReduction(const NodeView& node)
+      : layout_(node.in[0].shape, node.attrs().get<std::vector<int64_t>>("axes")),
+        is_empty_(node.in[0].shape.elements() == 0),
+        out_elements_(node.out()[0].shape.elements()),
+        reduced_(is_empty_ ? 0 : layout_.reduced.count()) {}
+
+  void run(const KernelArgs& args) override {
+    const auto* x = static_cast<const T*>(args.in[0]);
+    auto* y = static_cast<T*>(args.out[0]);
+    if (is_empty_) {
+      for (int64_t k = 0; k < out_elements_; ++k) store(y[k], start_of<A, kOp>());
+    } else if (layout_.run_is_kept) {
+      fold_columns(x, y);
+    } else {
+      fold_runs(x, y);
+    }
+  }
+
+ private:
+  using A = Total<T, kOp>;
+
+  void fold_runs(const T* x, T* y) const {
+    parallel_for(out_elements_, row_grain(reduced_ * layout_.run, kRowGrain),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t k = begin; k < end; ++k) {
+                     A total = start_of<A, kOp>();
+                     const T* const first = x + layout_.kept.at(k);
+                     for (int64_t r = 0; r < reduced_; ++r) {
+                       const T* const from = first + layout_.reduced.at(r);
+                       for (int64_t i = 0; i < layout_.run; ++i)
+                         total = folded<A, kOp>(total, static_cast<A>(value_of(from[i])));
+                     }
+                     store(y[k], total);
+                   }
+                 });
+  }
+
+  // Rows of kept elements, cut into pieces that stay in L1.
+  void fold_columns(const T* x, T* y) const {
+    const int64_t pieces = (layout_.run + kColumns - 1) / kColumns;
+    parallel_for(out_elements_ / layout_.run * pieces, row_grain(reduced_ * kColumns, kRowGrain),
+                 [&](int64_t begin, int64_t end) {
+                   std::array<A, kColumns> totals;
+                   for (int64_t piece = begin; piece < end; ++piece) {
+                     const int64_t row = piece / pieces, column = piece % pieces * kColumns;
+                     const int64_t n = std::min(kColumns, layout_.run - column);
+                     totals.fill(start_of<A, kOp>());
+                     const T* const first = x + layout_.kept.at(row) + column;
+                     for (int64_t r = 0; r < reduced_; ++r) {
+                       const T* const from = first + layout_.reduced.at(r);
+                       for (int64_t i = 0; i < n; ++i)
+                         totals[static_cast<size_t>(i)] = folded<A, kOp>(
+                             totals[static_cast<size_t>(i)], static_cast<A>(value_of(from[i])));
+                     }
+                     for (int64_t i = 0; i < n; ++i)
+                       store(y[row * layout_.run + column + i], totals[static_cast<size_t>(i)]);
+                   }
+                 });
+  }
+
+  ReducedLayout layout_;
+  bool is_empty_;
+  int64_t out_elements_, reduced_;
+};
+
+template <Op kOp>
+std::unique_ptr<Kernel> make(const NodeView& node) {
+  const auto of = [&]<typename T>(T) -> std::unique_ptr<Kernel> {
+    return std::make_unique<ScalarReduction<T, kOp>>(node);
+  };
+  switch (node.in[0].dtype) {
+    case DType::f32:
+      return of(float{});
+    case DType::f64:
+      return of(double{});
+    case DType::f16:
+      return of(F16{});
+    case DType::bf16:
+      return of(Bf16{});
+    case DType::i8:
+      return of(int8_t{});
+    case DType::u8:
+      return of(uint8_t{});
+    case DType::i16:
+      return of(int16_t{});
+    case DType::u16:
+      return of(uint16_t{});
+    case DType::i32:
+      return of(int32_t{});
+    case DType::u32:
+      return of(uint32_t{});
+    case DType::i64:
+      return of(int64_t{});
+    default:
+      return of(uint64_t{});
+  }
+}
+
+std::string any_number(const NodeView& node) {
+  const DType dtype = node.in[0].dtype;
+  return dtype == DType::boolean || is_fp8(dtype) ? fmt::format("no loop for {}", name_of(dtype))
+                                                  : "";
+}
+
+}  // namespace
+
+std::vector<KernelEntry> scalar_reduction_kernels() {
+  return {{Op::sum, "elements", any_number, make<Op::sum>},
+          {Op::max, "elements", any_number, make<Op::max>},
+          {Op::min, "elements", any_number, make<Op::min>},
+          {Op::product, "elements", any_number, make<Op::product>}};
+}
+
+}  // namespace brrr::cpu
