@@ -57,9 +57,11 @@ Generator::Generator(models::ModelPtr model, const Backend& backend,
       options_(options),
       runner_(runnable_for(model, std::move(weights), options, context_), backend,
               how_to_run(options.precision), options.memory, 0, 0) {
+  std::vector<PortValues> inputs;
   for (const int64_t length : {int64_t{1}, largest_length()})
-    runner_.prepare(inputs_for(std::vector<int32_t>(static_cast<size_t>(length)),
-                               options_.use_cache ? std::optional(int64_t{0}) : std::nullopt));
+    inputs.push_back(inputs_for(std::vector<int32_t>(static_cast<size_t>(length)),
+                                options_.use_cache ? std::optional(int64_t{0}) : std::nullopt));
+  runner_.prepare(inputs);
   runner_.allocate();
 }
 

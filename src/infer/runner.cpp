@@ -45,17 +45,18 @@ int64_t Runner::tensor_bytes(const Graph* next) const {
   return output_copies_ * bytes[0] + (output_copies_ > 0 && bytes.size() > 1 ? bytes[1] : 0);
 }
 
-void Runner::compile(const PortValues& inputs, const std::vector<std::string>& wanted) {
-  is_complete_ = session_->prepare(inputs, wanted);
+void Runner::compile(std::span<const PortValues> inputs, const std::vector<std::string>& wanted) {
+  for (const PortValues& each : inputs) is_complete_ = session_->prepare(each, wanted);
   machine::trim_heap();
   now_ = resident_memory();
   room_.measure(session_->engine(), tensor_bytes() + beside_);
 }
 
-void Runner::prepare(const PortValues& inputs, const std::vector<std::string>& wanted) {
+void Runner::prepare(std::span<const PortValues> inputs, const std::vector<std::string>& wanted) {
   compile(inputs, wanted);
-  prepared_.push_back({inputs, wanted});
-  const auto lies_in_panels = [](const StateInfo& state) { return state.type.storage.layout != Layout::rows; };
+  const auto lies_in_panels = [](const StateInfo& state) {
+    return state.type.storage.layout != Layout::rows;
+  };
   if (!room_.fits(session_->engine()) &&
       std::ranges::any_of(session_->engine().states(), lies_in_panels)) {
     options_.passes.disabled.emplace(kWeightPanels);
@@ -63,20 +64,21 @@ void Runner::prepare(const PortValues& inputs, const std::vector<std::string>& w
     session_.reset();
     session_ = std::make_unique<RunnableSession>(runnable_, backend, options_);
     room_.measure(session_->engine(), beside_);
-    for (const Prepared& each : prepared_) compile(each.inputs, each.wanted);
+    compile(inputs, wanted);
   }
   room_.check(session_->engine());
+  is_prepared_ = true;
 }
 
 PortValues Runner::run(const PortValues& inputs, const std::vector<std::string>& wanted,
                        Timeline* timeline) {
-  if (prepared_.empty()) prepare(inputs, wanted);
+  if (!is_prepared_) prepare(inputs, wanted);
   return room_.run([&] { return session_->run(inputs, wanted, timeline); });
 }
 
 OutputView Runner::run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted,
                                 Timeline* timeline) {
-  if (prepared_.empty()) prepare(inputs, wanted);
+  if (!is_prepared_) prepare(inputs, wanted);
   return room_.run([&] { return session_->run_in_place(inputs, wanted, timeline); });
 }
 

@@ -24,9 +24,12 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  /// Compiles for such inputs and allocates nothing. Throws UserError (exit 3) where that, with
-  /// what was prepared before, does not fit. Before the first run.
-  void prepare(const PortValues& inputs, const std::vector<std::string>& wanted = {});
+  /// Compiles for all such inputs and allocates nothing. Throws UserError (exit 3) where they do
+  /// not fit. Once, before the first run.
+  void prepare(std::span<const PortValues> inputs, const std::vector<std::string>& wanted = {});
+  void prepare(const PortValues& inputs, const std::vector<std::string>& wanted = {}) {
+    prepare(std::span(&inputs, 1), wanted);
+  }
   /// Whether prepare() saw all programs of such a run.
   bool is_complete() const { return is_complete_; }
 
@@ -50,16 +53,11 @@ class Runner {
   /// Outputs as the caller gets them, and what one program hands to the next.
   int64_t tensor_bytes(const Graph* next = nullptr) const;
   RunnableOptions watched(RunnableOptions options);
-  void compile(const PortValues& inputs, const std::vector<std::string>& wanted);
+  void compile(std::span<const PortValues> inputs, const std::vector<std::string>& wanted);
 
   Room room_;
   int64_t beside_, output_copies_;
-  struct Prepared {
-    PortValues inputs;
-    std::vector<std::string> wanted;
-  };
-  std::vector<Prepared> prepared_;  // until the first run
-  bool is_complete_ = false;
+  bool is_prepared_ = false, is_complete_ = false;
   ResidentMemory now_;  // compiled, nothing allocated
   std::shared_ptr<const Runnable> runnable_;
   RunnableOptions options_;
