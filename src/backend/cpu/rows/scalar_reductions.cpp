@@ -171,11 +171,18 @@ std::string any_number(const NodeView& node) {
                                                   : "";
 }
 
+/// reductions.cpp has vector code for the others.
+std::string no_f32_or_bf16(const NodeView& node) {
+  const DType dtype = node.in[0].dtype;
+  return dtype == DType::f32 || dtype == DType::bf16 ? "f32 and bf16 have vector code"
+                                                     : any_number(node);
+}
+
 }  // namespace
 
 std::vector<KernelEntry> scalar_reduction_kernels() {
-  return {{Op::sum, "elements", any_number, make<Op::sum>},
-          {Op::max, "elements", any_number, make<Op::max>},
+  return {{Op::sum, "elements", no_f32_or_bf16, make<Op::sum>},
+          {Op::max, "elements", no_f32_or_bf16, make<Op::max>},
           {Op::min, "elements", any_number, make<Op::min>},
           {Op::product, "elements", any_number, make<Op::product>}};
 }
