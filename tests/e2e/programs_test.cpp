@@ -72,7 +72,7 @@ TEST_F(Programs, WhatIsWrongIsOneLine) {
     EXPECT_NE(err_.find(with), std::string::npos) << err_;
     EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;
   };
-  fails({"run"}, "name a file");
+  fails({"run"}, "name a model");
   fails({"run", at("m.onnx"), "--input", "x"}, "NAME=FILE.npy");
   fails({"run", at("m.onnx"), "--input", "z=" + at("x.npy")}, "no input 'z'");
   fails({"run", at("x.npy")}, "x.npy");

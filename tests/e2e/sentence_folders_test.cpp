@@ -166,7 +166,7 @@ TEST_F(SentenceFolders, WhatDoesNotGoTogetherIsRefused) {
   fails({"embed", fixed, texts, "--precision", "bf16"}, 2, "is read as fp32");
   fails({"embed", fixed, texts, "--memory-limit", "1MiB"}, 3, "the table does not fit in memory");
   fails({"export", unpacked("labse"), "--output", path("m.onnx").string()}, 1,
-        "which export does not write yet");
+        "which run in `embed` alone");
 }
 
 TEST_F(SentenceFolders, WeightsThatDoNotFitAreNamed) {
