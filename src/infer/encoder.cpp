@@ -49,6 +49,11 @@ std::shared_ptr<const Runnable> pooling_runnable(const models::Task& task, int64
   return make_runnable(std::move(maker));
 }
 
+EncoderOptions counting_all_of(EncoderOptions options) {
+  options.memory = counting_all(std::move(options.memory));
+  return options;
+}
+
 EncoderTask task_of(const models::Model& model) {
   return {model.architecture().title, model.task(), model.sizes().context,
           model.sizes().vocabulary};
@@ -58,7 +63,8 @@ EncoderTask task_of(const models::Model& model) {
 
 Encoder::Encoder(const models::ModelPtr& model, const Backend& backend,
                  std::shared_ptr<const WeightSource> weights, const EncoderOptions& options)
-    : Encoder(forward_runnable(model, std::move(weights)), backend, task_of(*model), options) {}
+    : Encoder(forward_runnable(model, std::move(weights)), backend, task_of(*model),
+              counting_all_of(options)) {}
 
 Encoder::Encoder(const std::shared_ptr<const Runnable>& runnable, const Backend& backend,
                  EncoderTask task, const EncoderOptions& options)

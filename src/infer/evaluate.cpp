@@ -64,7 +64,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   how.passes = for_inference(options.precision);
   // The batches ahead, one in the hands of the worker, and the current one; tokens and targets.
   const int64_t batches_held = l.workers * (l.prefetch_factor + 1) + 1;
-  Runner runner(loss, backend, how, options.memory,
+  Runner runner(loss, backend, how, counting_all(options.memory),
                 batches_held * l.batch * l.context * 2 * int64_t{sizeof(int32_t)});
   PortValues inputs;
   for (const Port& port : loss->inputs()) inputs.emplace(port.name, zeros_of(port));

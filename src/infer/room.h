@@ -17,7 +17,16 @@ struct Memory {
   MemoryLimit limit;   // of the process, or of a device with memory of its own; 0 bytes: none
   std::string advice;  // "take --precision bf16 or fewer --max-new-tokens"
   bool is_only_planned = false;  // what does not fit is told by a plan, not refused
+  /// Whether weights may be read in the mapped file, whose pages are beside the limit, where they
+  /// do not fit in panels.
+  bool reads_in_place = true;
 };
+
+/// The limit for a model's folder: mapped weights would count in the peak of the process.
+inline Memory counting_all(Memory memory) {
+  memory.reads_in_place = false;
+  return memory;
+}
 
 class Room {
  public:
@@ -38,6 +47,7 @@ class Room {
 
   /// Whether the engine can be allocated and its parameters loaded within the limit.
   bool fits(const Engine& engine) const;
+  bool may_read_in_place() const { return memory_.reads_in_place; }
   /// Throws UserError (exit 3), with the numbers and the way out, where it does not fit.
   void check(const Engine& engine) const;
 

@@ -29,6 +29,7 @@ Runner::Runner(const std::shared_ptr<const Runnable>& runnable, const Backend& b
 }
 
 RunnableOptions Runner::watched(RunnableOptions options) {
+  if (!room_.may_read_in_place()) options.together = 0;
   options.before_program = [this](Engine& engine, const Graph& next) {
     room_.set_limit(engine, next, tensor_bytes(&next) + session_->known_bytes() + beside_);
   };
@@ -57,7 +58,7 @@ void Runner::prepare(std::span<const PortValues> inputs, const std::vector<std::
   const auto lies_in_panels = [](const StateInfo& state) {
     return state.type.storage.layout != Layout::rows;
   };
-  if (!room_.fits(session_->engine()) &&
+  if (!room_.fits(session_->engine()) && room_.may_read_in_place() &&
       std::ranges::any_of(session_->engine().states(), lies_in_panels)) {
     options_.passes.disabled.emplace(kWeightPanels);
     const Backend backend = session_->engine().backend();

@@ -14,8 +14,6 @@ namespace {
 constexpr int64_t kProgramShare = 8, kLeastForPrograms = int64_t{16} << 20;
 // Bytes of an element of a RefTensor.
 constexpr int64_t kKnownBytes = 8;
-// Bytes of derived weights that are made by one program.
-constexpr int64_t kMostTogether = int64_t{4} << 20;
 
 Type type_of(const HostTensor& t) { return {t.dtype, t.shape}; }
 
@@ -96,8 +94,7 @@ RunnableSession::RunnableSession(std::shared_ptr<const Runnable> runnable, const
       options_(options),
       engine_(backend, WrittenBy::loader),
       bindings_(engine_, {}, [this](const std::string& key) { segments_.erase(key); }) {
-  // A program for many small weights costs little more than one for each of them.
-  engine_.use_weights(runnable_->weights(), kMostTogether);
+  engine_.use_weights(runnable_->weights(), options_.together);
 }
 
 RunnableSession::~RunnableSession() = default;

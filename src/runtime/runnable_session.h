@@ -51,6 +51,9 @@ struct RunnableOptions {
   /// or throw.
   std::function<void(Engine& engine, const Graph& next)> before_program = {};
   bool explain = false;  // keep the notes of the passes
+  /// Bytes of derived weights that one program makes: it costs little more for many small weights
+  /// than for each of them, and takes the memory of all of them.
+  int64_t together = int64_t{4} << 20;
 };
 
 class RunnableSession {
