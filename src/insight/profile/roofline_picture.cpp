@@ -148,7 +148,8 @@ class Picture {
     constexpr double kCharacter = 8, kLine = 16, kStep = 0.02;
     const double width = kCharacter * static_cast<double>(label.size());
     const auto is_free = [&](double part) {
-      const auto [x, y] = position(part);
+      const auto at = position(part);
+      const double x = at.first, y = at.second;
       return part >= 0 && part < 1 && x + width <= f_.right + 6 &&
              std::none_of(labels_.begin(), labels_.end(), [&](const LabelBox& l) {
                return x < l.x + l.width && l.x < x + width && std::abs(y - l.y) < kLine;
