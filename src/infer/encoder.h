@@ -1,9 +1,9 @@
 #pragma once
 // Encoder: the vectors or logits of texts, by any Runnable that takes their tokens: an encoder of
-// models/ or a file with the inputs that exporters name. Texts of similar length go through
-// together. Their rows are padded, and what no text's token is, is never seen, so that a result
-// does not depend on the texts beside it (but where a file quantises activations by the largest of
-// a whole batch). A file's token vectors are pooled as for our own encoders.
+// models/ or a file with the inputs that exporters name. Texts of similar length share a batch.
+// Padding is masked, so a result does not depend on the other texts of its batch, except in files
+// that quantise activations by the maximum of the whole batch. If a file gives token vectors, they
+// are pooled as for our own encoders.
 
 #include <memory>
 #include <optional>
@@ -32,8 +32,9 @@ struct EncoderTask {
 
 class Encoder final : public Embedder {
  public:
-  /// Allocates, and runs a row of one token. Throws UserError for other inputs than those of
-  /// forward_runnable() or Model::exchange(), or without an output that the task needs.
+  /// Allocates memory, loads the weights and runs one token to learn the width of the output.
+  /// Throws UserError if an input is none of those of forward_runnable() or Model::exchange(), or
+  /// if no output fits the task.
   Encoder(const std::shared_ptr<const Runnable>& runnable, const Backend& backend, EncoderTask task,
           const EncoderOptions& options = {});
   /// `weights` has each parameter of the model by name.

@@ -7,6 +7,7 @@
 #include "base/human.h"
 #include "data/loader.h"
 #include "infer/runner.h"
+#include "runtime/made_inputs.h"
 
 namespace brrr::infer {
 namespace {
@@ -28,12 +29,6 @@ std::string fault_of(double loss, const io::ModelFolder& model) {
       "{}, although every weight is finite: activations overflow; try --precision fp32 or an "
       "earlier checkpoint",
       what);
-}
-
-HostTensor zeros_of(const Port& port) {
-  std::vector<int64_t> sizes;
-  for (const PortDim& dim : port.dims) sizes.push_back(dim.size);
-  return {port.dtype, Shape(sizes)};
 }
 
 }  // namespace
@@ -66,8 +61,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   const int64_t batches_held = l.workers * (l.prefetch_factor + 1) + 1;
   Runner runner(loss, backend, how, counting_all(options.memory),
                 batches_held * l.batch * l.context * 2 * int64_t{sizeof(int32_t)});
-  PortValues inputs;
-  for (const Port& port : loss->inputs()) inputs.emplace(port.name, zeros_of(port));
+  PortValues inputs = make_inputs(*loss, {}, {}).values;  // overwritten by each batch
   runner.prepare(inputs);
   inputs.insert_or_assign("loss_scale", HostTensor::of<float>({}, {1}));
 

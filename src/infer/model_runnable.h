@@ -10,9 +10,10 @@
 
 namespace brrr::infer {
 
-/// Model::forward(): "tokens" i32 [batch, length] gives "logits" or "embedding". An encoder also
-/// takes "lengths" i32 [batch] and, where it tells texts apart, "types" i32 [batch, length].
-/// Head::masked_token may have "places" i32 [places] of one row: Model::forward_at().
+/// Runs Model::forward(). Input "tokens" i32 [batch, length]; output "logits", or "embedding" for
+/// Head::embedding. An encoder also has the inputs "lengths" i32 [batch] and, if it has token
+/// types, "types" i32 [batch, length]. Head::masked_token also takes "places" i32 [places], which
+/// selects tokens of a single row (Model::forward_at()).
 std::shared_ptr<const Runnable> forward_runnable(models::ModelPtr model,
                                                  std::shared_ptr<const WeightSource> weights);
 

@@ -17,12 +17,12 @@ struct Memory {
   MemoryLimit limit;   // of the process, or of a device with memory of its own; 0 bytes: none
   std::string advice;  // "take --precision bf16 or fewer --max-new-tokens"
   bool is_only_planned = false;  // what does not fit is told by a plan, not refused
-  /// Whether weights may be read in the mapped file, whose pages are beside the limit, where they
-  /// do not fit in panels.
+  /// Whether weights that do not fit in panels may be read in the memory-mapped file, whose pages
+  /// do not count against the limit.
   bool reads_in_place = true;
 };
 
-/// The limit for a model's folder: mapped weights would count in the peak of the process.
+/// The memory of a model's folder: all of its weights count against the limit.
 inline Memory counting_all(Memory memory) {
   memory.reads_in_place = false;
   return memory;

@@ -46,7 +46,7 @@ class Runner {
 
   /// What the process takes when what is prepared runs, or has run.
   machine::ProcessForecast forecast() const;
-  /// Another one after prepare(), where the weights do not fit in panels.
+  /// The session. prepare() replaces it if the weights do not fit in panels.
   const RunnableSession& session() const { return *session_; }
 
  private:

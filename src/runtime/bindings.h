@@ -60,7 +60,7 @@ class Bindings {
   /// What the engine would need with this binding alone.
   int64_t bytes_alone(std::span<const Program> programs) const;
   void drop(Entries::iterator entry);
-  /// Of those that are not pinned; false: there is none.
+  /// Drops the least recently used binding that is not pinned; false: there is none.
   bool drop_oldest();
 
   Engine& engine_;

@@ -114,8 +114,9 @@ class RunnableSession {
                     const Results& results) const;
   /// The graph after the passes.
   Graph compiled(const Graph& graph, PipelineReport* report);
-  /// The program of the key, built where it is not there. Null where the values of further inputs
-  /// must be known first: they are then in bound_, and all programs are gone.
+  /// Returns the program of the key and builds it if it does not exist. Returns null if the graph
+  /// depends on the values of further inputs: bound_ then names them, every program is dropped, and
+  /// the caller begins again.
   Segment* find_or_build(const std::string& key, const GraphRequest& request);
   /// The sizes of axes that the Runnable leaves open and names, in the order of its inputs.
   using OpenSizes = std::vector<std::pair<std::string, int64_t>>;

@@ -133,8 +133,8 @@ TEST(EngineWeights, DerivedWeightsAreMadeOfUnalignedMemory) {
   }
 }
 
-// A later program brings the source of a weight that an earlier one has: with a loader alone the
-// weight stays as it was made, and there is no program that would make it again.
+// If only the loader writes parameters, a derived weight is made once. A later program that adds
+// the parameter itself does not add a program that would refresh the weight.
 TEST(EngineWeights, ALoaderMakesDerivedWeightsOnce) {
   Graph form, first, second;
   form.output("0", form.input("a0", {2, 3}, f32) * 2.0);
@@ -199,7 +199,7 @@ TEST(EngineWeights, AMappedWeightIsLentOrConvertedOrRefused) {
             "test.file: the tensor 'w' is there twice");
 }
 
-// A parameter that a program updates is the engine's own.
+// The engine copies a parameter that a program updates, because the mapped file is read-only.
 TEST(EngineWeights, WhatAProgramUpdatesIsNotLent) {
   const std::vector<float> w{1, 2, 3, 4};
   Graph g;

@@ -141,8 +141,8 @@ class Picture {
   }
 
   /// Writes the label of a line. `position(part)` is the point of the line at the fraction `part`
-  /// of its length; the label stands at the fraction nearest to `preferred` where it overlaps no
-  /// label placed before.
+  /// of its length; the label stands at the fraction nearest to `preferred` where it does not
+  /// overlap an earlier label.
   template <typename Position>
   void place_label(const std::string& label, double preferred, const Position& position) {
     constexpr double kCharacter = 8, kLine = 16, kStep = 0.02;

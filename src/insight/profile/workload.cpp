@@ -11,6 +11,7 @@
 #include "infer/model_runnable.h"
 #include "machine/device.h"
 #include "models/initialise.h"
+#include "runtime/made_inputs.h"
 #include "runtime/parameters.h"
 #include "train/mean_loss.h"
 #include "train/parts.h"
@@ -239,22 +240,6 @@ Prepared prepared(const std::shared_ptr<const Runnable>& runnable, const Backend
   return {std::move(runner), watch.seconds()};
 }
 
-/// Random floats; other numbers are 1.
-PortValues random_inputs(const Runnable& runnable) {
-  std::mt19937 random(kSeed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  PortValues inputs;
-  for (const Port& port : runnable.inputs()) {
-    std::vector<int64_t> sizes;
-    for (const PortDim& dim : port.dims) sizes.push_back(dim.size);
-    HostTensor tensor(port.dtype, Shape(sizes));
-    fill_tensor({port.dtype, tensor.shape}, tensor.bytes.data(),
-                [&](int64_t) { return is_float(port.dtype) ? uniform(random) : 1; });
-    inputs.emplace(port.name, std::move(tensor));
-  }
-  return inputs;
-}
-
 /// Tokens that mean nothing, in rows without padding.
 PortValues random_tokens(const models::Model& model, int64_t batch, int64_t length) {
   std::mt19937 random(kSeed);
@@ -361,7 +346,7 @@ std::unique_ptr<Workload> graph_workload(const Graph& graph, const PipelineOptio
   for (const NodeId id : graph.inputs(InputKind::parameter))
     weights->add({graph.input_name(id), DType::f32, graph.type({id, 0}).shape, {}});
   const std::shared_ptr<const Runnable> runnable = runnable_of(graph, weights);
-  PortValues inputs = random_inputs(*runnable);
+  PortValues inputs = make_inputs(*runnable, {}, {}).values;
   Prepared p = prepared(runnable, backend.value_or(cpu::cpu_backend()), passes, inputs);
   return runnable_workload(std::move(p.runner), std::move(inputs), p.seconds);
 }

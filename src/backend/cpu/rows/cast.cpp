@@ -8,6 +8,7 @@
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/elementwise_rows.h"
+#include "backend/cpu/rows/number_types.h"
 #include "backend/cpu/rows/row_space.h"
 #include "backend/cpu/simd/simd_types.h"
 
@@ -24,42 +25,13 @@ struct E5m2 {
   uint8_t bits;
 };
 
-// Calls f with a value of the type that stores `t`.
+/// with_number_type() for every dtype.
 template <typename F>
 auto with_type(DType t, F&& f) {
-  switch (t) {
-    case DType::f32:
-      return f(float{});
-    case DType::f64:
-      return f(double{});
-    case DType::bf16:
-      return f(Bf16{});
-    case DType::f16:
-      return f(F16{});
-    case DType::i32:
-      return f(int32_t{});
-    case DType::i64:
-      return f(int64_t{});
-    case DType::i8:
-      return f(int8_t{});
-    case DType::u8:
-      return f(uint8_t{});
-    case DType::boolean:
-      return f(Bool{});
-    case DType::f8e4m3:
-      return f(E4m3{});
-    case DType::f8e5m2:
-      return f(E5m2{});
-    case DType::i16:
-      return f(int16_t{});
-    case DType::u16:
-      return f(uint16_t{});
-    case DType::u32:
-      return f(uint32_t{});
-    case DType::u64:
-      return f(uint64_t{});
-  }
-  BRRR_CHECK(false, "dtype {}", static_cast<int>(t));
+  if (t == DType::boolean) return f(Bool{});
+  if (t == DType::f8e4m3) return f(E4m3{});
+  if (t == DType::f8e5m2) return f(E5m2{});
+  return with_number_type(t, f);
 }
 
 /// Floats beyond the range of To become its nearest end, NaN becomes 0.

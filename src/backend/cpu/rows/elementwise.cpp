@@ -7,6 +7,7 @@
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/elementwise_rows.h"
+#include "backend/cpu/rows/number_types.h"
 #include "backend/cpu/rows/row_space.h"
 #include "base/errors.h"
 
@@ -128,32 +129,16 @@ class ElementwiseKernel final : public Kernel {
  private:
   // Before the rows, because threads of the team must not throw.
   void check_divisors(const KernelArgs& args) const {
-    switch (dtype_) {
-      case DType::i8:
-        return check_divisors_of<int8_t>(args);
-      case DType::u8:
-        return check_divisors_of<uint8_t>(args);
-      case DType::i16:
-        return check_divisors_of<int16_t>(args);
-      case DType::u16:
-        return check_divisors_of<uint16_t>(args);
-      case DType::i32:
-        return check_divisors_of<int32_t>(args);
-      case DType::u32:
-        return check_divisors_of<uint32_t>(args);
-      case DType::i64:
-        return check_divisors_of<int64_t>(args);
-      default:
-        return check_divisors_of<uint64_t>(args);
-    }
+    with_number_type(dtype_, [&]<typename T>(T) {
+      if constexpr (std::is_integral_v<T>) check_divisors_of<T>(args);
+    });
   }
-  /// A negative power of zero divides by it.
   template <typename T>
   void check_divisors_of(const KernelArgs& args) const {
     const auto *a = static_cast<const T*>(args.in[0]), *b = static_cast<const T*>(args.in[1]);
     space_.each_row(0, space_.elements, [&](int64_t, const RowSpace::Offsets& at, int64_t count) {
       const int64_t step_a = !space_.repeated[0], step_b = !space_.repeated[1];
-      // Of a repeated divisor one look is enough, unless it is the base that counts, too.
+      // A repeated divisor is looked at once; a power also depends on its base.
       if (step_b == 0 && op_ != Op::pow) count = std::min<int64_t>(count, 1);
       for (int64_t i = 0; i < count; ++i) {
         const T x = a[at[0] + i * step_a], y = b[at[1] + i * step_b];

@@ -16,9 +16,10 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kPiece = 512;  // elements of a repeated operand that are written out, in L1
+constexpr int64_t kPiece = 512;  // size of the buffer for a repeated operand, in elements; fits L1
 
-/// y[i] = f(a[i], b[i]). One loop serves repeated operands, too.
+/// Computes y[i] = f(a[i], b[i]). A repeated operand is first copied into a short buffer, so that
+/// one loop serves all cases and the compiler instantiates it once.
 template <typename T, typename Y, auto kFunction>
 void row_of(const Row& row) {
   const auto *a = static_cast<const T*>(row.in[0]), *b = static_cast<const T*>(row.in[1]);
@@ -41,7 +42,7 @@ template <typename T>
 constexpr T wrapped(uint64_t x) {
   return static_cast<T>(x);
 }
-/// Sign-extended, or filled with zeros.
+/// Extends x to 64 bits, by its sign if T is signed.
 template <typename T>
 constexpr auto widened(T x) {
   return static_cast<std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>(x);

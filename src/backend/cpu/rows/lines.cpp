@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/rows/number_types.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
 #include "ops/op.h"
@@ -199,66 +200,35 @@ std::string only_plain_numbers(const NodeView& node) {
              : "";
 }
 
-/// The function for the dtype of operand 0.
-template <template <typename> typename Make>
-std::unique_ptr<Kernel> by_dtype(const NodeView& node) {
-  switch (node.in[0].dtype) {
-    case DType::f64:
-      return Make<double>::make(node);
-    case DType::i8:
-      return Make<int8_t>::make(node);
-    case DType::u8:
-      return Make<uint8_t>::make(node);
-    case DType::i16:
-      return Make<int16_t>::make(node);
-    case DType::u16:
-      return Make<uint16_t>::make(node);
-    case DType::i32:
-      return Make<int32_t>::make(node);
-    case DType::u32:
-      return Make<uint32_t>::make(node);
-    case DType::i64:
-      return Make<int64_t>::make(node);
-    case DType::u64:
-      return Make<uint64_t>::make(node);
-    default:
-      return Make<float>::make(node);
-  }
+/// make(T{}) for the type T of operand 0.
+template <typename Make>
+std::unique_ptr<Kernel> by_dtype(const NodeView& node, Make make) {
+  return with_number_type(node.in[0].dtype, [&]<typename T>(T x) -> std::unique_ptr<Kernel> {
+    if constexpr (std::is_arithmetic_v<T>)
+      return make(x);
+    else
+      return nullptr;  // refused by only_plain_numbers()
+  });
 }
-
-template <typename T>
-struct Sort {
-  static std::unique_ptr<Kernel> make(const NodeView& node) { return sort_kernel<T>(node); }
-};
-template <typename T>
-struct ArgMax {
-  static std::unique_ptr<Kernel> make(const NodeView& node) { return argmax_kernel<T>(node); }
-};
-template <typename T>
-struct RunningSum {
-  static std::unique_ptr<Kernel> make(const NodeView& node) {
-    return running_kernel<T, false>(node);
-  }
-};
-template <typename T>
-struct RunningProduct {
-  static std::unique_ptr<Kernel> make(const NodeView& node) {
-    return running_kernel<T, true>(node);
-  }
-};
-template <typename T>
-struct Scatter {
-  static std::unique_ptr<Kernel> make(const NodeView& node) { return scatter_kernel<T>(node); }
-};
 
 }  // namespace
 
 std::vector<KernelEntry> line_kernels() {
-  return {{Op::sort, "lines", only_plain_numbers, by_dtype<Sort>},
-          {Op::argmax, "lines", only_plain_numbers, by_dtype<ArgMax>},
-          {Op::cumsum, "lines", only_plain_numbers, by_dtype<RunningSum>},
-          {Op::cumprod, "lines", only_plain_numbers, by_dtype<RunningProduct>},
-          {Op::scatter, "rows", only_plain_numbers, by_dtype<Scatter>}};
+  const auto entry = [](Op op, const char* name, auto make) {
+    return KernelEntry{op, name, only_plain_numbers, [make](const NodeView& node) {
+                         return by_dtype(node, [&]<typename T>(T x) { return make(node, x); });
+                       }};
+  };
+  return {entry(Op::sort, "lines",
+                []<typename T>(const NodeView& node, T) { return sort_kernel<T>(node); }),
+          entry(Op::argmax, "lines",
+                []<typename T>(const NodeView& node, T) { return argmax_kernel<T>(node); }),
+          entry(Op::cumsum, "lines",
+                []<typename T>(const NodeView& node, T) { return running_kernel<T, false>(node); }),
+          entry(Op::cumprod, "lines",
+                []<typename T>(const NodeView& node, T) { return running_kernel<T, true>(node); }),
+          entry(Op::scatter, "rows",
+                []<typename T>(const NodeView& node, T) { return scatter_kernel<T>(node); })};
 }
 
 }  // namespace brrr::cpu

@@ -11,7 +11,7 @@
 
 namespace brrr::cpu {
 
-/// Offsets of all index combinations of some axes, row-major.
+/// Maps the row-major index over some axes of a tensor to the offset of its element.
 struct Offsets {
   std::vector<int64_t> sizes, strides;
   int64_t count() const {
@@ -35,7 +35,8 @@ struct Offsets {
   }
 };
 
-/// x as kept axes times reduced axes, the innermost run taken out of whichever it belongs to.
+/// Splits the axes of x into kept and reduced ones. If the innermost axis is contiguous, it is
+/// `run`, and the group it belongs to does not contain it.
 struct ReducedLayout {
   Offsets kept, reduced;
   int64_t run = 1;

@@ -1,5 +1,6 @@
 // sum and max of f32 and bf16 over any axes. The shape alone decides how a long reduction is cut
-// into pieces; pieces are folded in order, so the bits do not depend on the number of threads.
+// into pieces, and the partial results are folded in order, so the bits do not depend on the number
+// of threads.
 
 #include <algorithm>
 #include <cmath>

@@ -8,9 +8,9 @@
 #include <type_traits>
 
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/rows/number_types.h"
 #include "backend/cpu/rows/reduced_layout.h"
 #include "backend/cpu/simd/row_support.h"
-#include "backend/cpu/simd/simd_types.h"
 #include "base/dtype.h"
 #include "base/parallel.h"
 #include "ops/op.h"
@@ -29,7 +29,7 @@ T value_of(T x) {
   return x;
 }
 
-/// Sums and products are folded in 64 bits, of which the low ones are the result's.
+/// The accumulator. Sums and products of integers are computed modulo 2^64 and cut to T at the end.
 template <typename T, Op kOp>
 using Total =
     std::conditional_t<!std::is_integral_v<T>, double,
@@ -104,7 +104,7 @@ class ScalarReduction final : public Kernel {
                  });
   }
 
-  // Rows of kept elements, cut into pieces that stay in L1.
+  // Folds kColumns neighbouring results at a time, so that their accumulators stay in L1.
   void fold_columns(const T* x, T* y) const {
     const int64_t pieces = (layout_.run + kColumns - 1) / kColumns;
     parallel_for(out_elements_ / layout_.run * pieces, row_grain(reduced_ * kColumns, kRowGrain),
@@ -134,35 +134,9 @@ class ScalarReduction final : public Kernel {
 
 template <Op kOp>
 std::unique_ptr<Kernel> make(const NodeView& node) {
-  const auto of = [&]<typename T>(T) -> std::unique_ptr<Kernel> {
+  return with_number_type(node.in[0].dtype, [&]<typename T>(T) -> std::unique_ptr<Kernel> {
     return std::make_unique<ScalarReduction<T, kOp>>(node);
-  };
-  switch (node.in[0].dtype) {
-    case DType::f32:
-      return of(float{});
-    case DType::f64:
-      return of(double{});
-    case DType::f16:
-      return of(F16{});
-    case DType::bf16:
-      return of(Bf16{});
-    case DType::i8:
-      return of(int8_t{});
-    case DType::u8:
-      return of(uint8_t{});
-    case DType::i16:
-      return of(int16_t{});
-    case DType::u16:
-      return of(uint16_t{});
-    case DType::i32:
-      return of(int32_t{});
-    case DType::u32:
-      return of(uint32_t{});
-    case DType::i64:
-      return of(int64_t{});
-    default:
-      return of(uint64_t{});
-  }
+  });
 }
 
 std::string any_number(const NodeView& node) {
@@ -171,7 +145,7 @@ std::string any_number(const NodeView& node) {
                                                   : "";
 }
 
-/// reductions.cpp has vector code for the others.
+/// Refuses the dtypes that reductions.cpp has vector code for.
 std::string no_f32_or_bf16(const NodeView& node) {
   const DType dtype = node.in[0].dtype;
   return dtype == DType::f32 || dtype == DType::bf16 ? "f32 and bf16 have vector code"
