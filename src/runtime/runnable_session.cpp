@@ -19,6 +19,17 @@ Type type_of(const HostTensor& t) { return {t.dtype, t.shape}; }
 
 RefTensor reference(const HostTensor& t) { return read_tensor(type_of(t), t.bytes.data()); }
 
+/// The dtype and the sizes of a tensor as part of a key.
+void append_type(std::string& key, const HostTensor& t) {
+  key += static_cast<char>(t.dtype);
+  key += static_cast<char>(t.shape.rank());
+  for (int axis = 0; axis < t.shape.rank(); ++axis) {
+    const int64_t size = t.shape.size(axis);
+    key.append(reinterpret_cast<const char*>(&size), sizeof size);
+  }
+  key += ';';
+}
+
 /// The content of a tensor as part of a key: its bytes, or a digest where they are many.
 void append_content(std::string& key, const HostTensor& t) {
   constexpr size_t kMostInKey = 256;
@@ -282,22 +293,28 @@ GraphRequest RunnableSession::request_of(const PortValues& inputs,
   return request;
 }
 
-std::string RunnableSession::begin(GraphRequest& request, const Feed& feed) const {
+std::string RunnableSession::key_of(const GraphRequest& request, const Feed& feed) const {
   std::string key;
   for (const auto& [name, tensor] : feed) {
-    key += name + '=';
-    if (bound_.contains(name)) {
+    key += name;
+    key += bound_.contains(name) ? '=' : ':';
+    if (bound_.contains(name))
       append_content(key, *tensor);
-      request.known.emplace(name, reference(*tensor));
-    } else {
-      key += type_of(*tensor).str() + ';';
-      request.data.emplace(name, type_of(*tensor));
-    }
+    else
+      append_type(key, *tensor);
   }
   for (const auto& [name, list] : request.lists)
     key += fmt::format("{}#{}{};", name, list.count, list.is_none ? " none" : "");
-  for (const std::string& name : request.wanted) key += '>' + name;
+  for (const std::string& name : request.wanted) (key += '>') += name;
   return key;
+}
+
+void RunnableSession::bind(GraphRequest& request, const Feed& feed) const {
+  for (const auto& [name, tensor] : feed)
+    if (bound_.contains(name))
+      request.known.emplace(name, reference(*tensor));
+    else
+      request.data.emplace(name, type_of(*tensor));
 }
 
 std::string RunnableSession::go_on(GraphRequest& request, const std::string& key,
@@ -350,7 +367,8 @@ bool RunnableSession::prepare(const PortValues& inputs, const std::vector<std::s
   for (;;) {
     Feed feed;
     GraphRequest request = request_of(inputs, wanted, feed);
-    const std::string key = begin(request, feed);
+    const std::string key = key_of(request, feed);
+    bind(request, feed);
     if (const Segment* segment = find_or_build(key, request)) {
       last_ = {segment->program};
       return segment->to_read.empty();
@@ -363,7 +381,9 @@ RunnableSession::Segment* RunnableSession::run_chain(GraphRequest& request, Feed
                                                      Timeline* timeline) {
   last_.clear();
   bindings_.pin();
-  std::string key = begin(request, feed);
+  std::string key = key_of(request, feed);
+  // A program that is there needs no request.
+  if (!segments_.contains(key)) bind(request, feed);
   for (;;) {
     Segment* segment = find_or_build(key, request);
     if (segment == nullptr) return nullptr;

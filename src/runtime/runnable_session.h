@@ -102,8 +102,11 @@ class RunnableSession {
   /// What is asked for, but for the inputs that are tensors: those are added to `feed`.
   GraphRequest request_of(const PortValues& inputs, const std::vector<std::string>& wanted,
                           Feed& feed) const;
-  /// Completes the request of a first program; returns the key by which that program is found.
-  std::string begin(GraphRequest& request, const Feed& feed) const;
+  /// The key by which a first program is found: the types of the inputs, the values of those in
+  /// bound_, and the outputs that are wanted.
+  std::string key_of(const GraphRequest& request, const Feed& feed) const;
+  /// Completes the request of a first program by the inputs.
+  void bind(GraphRequest& request, const Feed& feed) const;
   /// Bytes that are left within the engine's limit for values that decide about programs; 0: any
   /// number.
   int64_t left_for_values() const;
