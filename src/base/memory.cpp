@@ -79,6 +79,11 @@ std::vector<Group> groups(const fs::path& root) {
   return found;
 }
 
+/// The heap, stacks and shared memory of a process, by its /proc/PID/status.
+int64_t anonymous_bytes(std::string_view status) {
+  return field(status, "RssAnon").value_or(0) + field(status, "RssShmem").value_or(0);
+}
+
 /// Resident bytes of the mapped files of which no part may be executed.
 int64_t mapped_inputs() {
   struct File {
@@ -167,13 +172,13 @@ std::optional<int64_t> control_group_memory_limit(const fs::path& root) {
 }
 
 std::optional<MemoryLimit> usable_memory(const fs::path& root) {
-  const ResidentMemory own = resident_memory();
+  const int64_t own = anonymous_bytes(read_or_empty("/proc/self/status"));
   std::optional<MemoryLimit> limit;
   const auto consider = [&](int64_t bytes, std::string source) {
     if (!limit || bytes < limit->bytes) limit = MemoryLimit{bytes, std::move(source)};
   };
   if (const auto available = field(read_or_empty(root / "proc/meminfo"), "MemAvailable"))
-    consider(*available + own.anonymous, "available on this machine");
+    consider(*available + own, "available on this machine");
   for (const Group& g : groups(root))
     consider(std::max<int64_t>(0, g.limit - g.others),
              g.others > 0
@@ -185,12 +190,16 @@ std::optional<MemoryLimit> usable_memory(const fs::path& root) {
 ResidentMemory resident_memory() {
   const std::string status = read_or_empty("/proc/self/status");
   ResidentMemory m;
-  m.anonymous = field(status, "RssAnon").value_or(0) + field(status, "RssShmem").value_or(0);
+  m.anonymous = anonymous_bytes(status);
   m.code = field(status, "RssFile").value_or(0);
   m.inputs = std::min(m.code, mapped_inputs());
   m.code -= m.inputs;
   m.peak = field(status, "VmHWM").value_or(m.total());
   return m;
+}
+
+int64_t peak_resident_bytes() {
+  return field(read_or_empty("/proc/self/status"), "VmHWM").value_or(0);
 }
 
 }  // namespace brrr

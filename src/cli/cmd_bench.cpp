@@ -18,18 +18,19 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct BenchOptions {
   std::vector<std::string> shapes;      // "MxKxN"
-  std::vector<std::string> dtypes;      // f32, bf16, f16, i8
+  std::vector<std::string> dtypes;      // f32, bf16, f16, i8; of ops all
+  std::vector<std::string> ops;         // parts of names
   std::vector<std::string> lengths;     // of attention
   std::vector<std::string> precisions;  // of a step
   std::vector<std::string> rematerialize;
   std::string preset;  // "": char-cpu for step, gpt2 for decode
   std::string model;
-  int64_t batch = 0, context = 0, prompt = 0, rows = 1024, elements = int64_t{1} << 24;
+  int64_t batch = 0, context = 0, prompt = 0, rows = 1024, elements = 0;
   bool compile = true;
   std::string device = "auto";
   int64_t layers = 0, heads = 0, width = 0;
   bool json = false;
-  double seconds = 2;
+  double seconds = 0;  // 0: the benchmark's own
   int64_t steps = 4;
   bool peaks = true;
   std::string svg;
@@ -43,12 +44,15 @@ const OptionTable<BenchOptions>& bench_table() {
     t.group("what");
     t.list("shape", &O::shapes, true, "MxKxN...",
            "matmul: shapes of the products, as MxKxN (default: the twelve of a GPT-2 124M step)");
-    t.list("dtype", &O::dtypes, true, "NAME...", "f32, bf16, f16; matmul: i8, too");
+    t.list("dtype", &O::dtypes, true, "NAME...",
+           "f32, bf16, f16; matmul: i8, too; ops: any (default: all)");
+    t.list("op", &O::ops, true, "NAME...", "ops: those whose names contain one of these");
     t.integer("rows", &O::rows, 1, 1 << 24, "N", "matmul: tokens of the GPT-2 products");
     t.list("length", &O::lengths, true, "T...",
            "attention: sequence lengths (default: 256, 1024, 4096)");
-    t.integer("elements", &O::elements, 1, int64_t{1} << 32, "N",
-              "fusion: elements of the tensor; optimizer: number of parameters");
+    t.integer("elements", &O::elements, 0, int64_t{1} << 32, "N",
+              "fusion, ops: elements of a tensor; optimizer: number of parameters (0: 16,777,216, "
+              "and 1,048,576 for ops)");
     t.text("svg", &O::svg, "FILE", "fusion: also draw the plot");
     t.text("preset", &O::preset, "NAME",
            "step, decode: preset of `brrr train` (default: char-cpu for step, gpt2 for decode)");
@@ -76,7 +80,8 @@ const OptionTable<BenchOptions>& bench_table() {
            "step: --no-peaks skips measuring the machine's peak, and prints no MFU");
     t.integer("steps", &O::steps, 2, 1000, "N",
               "step: run at least this many steps, however long they take, and print their losses");
-    t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time to spend on each row");
+    t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X",
+           "time to spend on each row (0: 2, and 0.05 for ops)");
     t.flag("json", &O::json, "one JSON object on standard output");
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
@@ -116,6 +121,11 @@ std::vector<DType> dtypes_of(const BenchOptions& o, std::vector<DType> fallback,
   return list.empty() ? fallback : list;
 }
 
+double seconds_of(const BenchOptions& o) { return o.seconds > 0 ? o.seconds : 2; }
+int64_t elements_of(const BenchOptions& o) {
+  return o.elements > 0 ? o.elements : int64_t{1} << 24;
+}
+
 std::string spread(const Timing& t) {
   return fmt::format("{:9.3f} ms  ({:.3f}-{:.3f})", t.median, t.low, t.high);
 }
@@ -128,7 +138,7 @@ OrderedJson matmul(const BenchOptions& o) {
   if (shapes.empty()) shapes = insight::default_products(o.rows);
   OrderedJson rows = OrderedJson::array();
   const auto results =
-      insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}, true), o.seconds);
+      insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}, true), seconds_of(o));
   for (const auto& r : results)
     rows.push_back({{"name", r.shape.name},
                     {"m", r.shape.m},
@@ -151,7 +161,7 @@ OrderedJson matmul(const BenchOptions& o) {
 }
 
 OrderedJson fusion(const BenchOptions& o) {
-  const auto results = insight::bench_fusion(o.elements, o.seconds);
+  const auto results = insight::bench_fusion(elements_of(o), seconds_of(o));
   OrderedJson rows = OrderedJson::array();
   for (const auto& r : results) {
     rows.push_back({{"name", r.name},
@@ -161,7 +171,7 @@ OrderedJson fusion(const BenchOptions& o) {
     if (r.over_one.median > 0) rows.back()["over_one"] = r.over_one.median;
   }
   if (!o.json) {
-    fmt::print("{} f32 numbers\n{:<26} {:>4} {:>28} {:>28} {:>7} {:>22}\n", o.elements, "chain",
+    fmt::print("{} f32 numbers\n{:<26} {:>4} {:>28} {:>28} {:>7} {:>22}\n", elements_of(o), "chain",
                "n", "fused", "one kernel each", "gain", "fused over n = 1");
     for (const auto& r : results)
       fmt::print("{:<26} {:>4} {:>28} {:>28} {:>6.1f}x {:>22}\n", r.name, r.n, spread(r.fused),
@@ -181,7 +191,7 @@ OrderedJson attention(const BenchOptions& o) {
   insight::AttentionOptions a;
   a.dtype = dtypes_of(o, {DType::f32}).front();
   if (o.batch > 0) a.batch = o.batch;
-  const auto results = insight::bench_attention(lengths, a, o.seconds);
+  const auto results = insight::bench_attention(lengths, a, seconds_of(o));
   OrderedJson rows = OrderedJson::array();
   auto ms = [](const Timing& t) {
     return t.median > 0 ? OrderedJson(t.median) : OrderedJson(nullptr);
@@ -210,7 +220,7 @@ OrderedJson attention(const BenchOptions& o) {
 }
 
 OrderedJson optimizer(const BenchOptions& o) {
-  const auto results = insight::bench_optimizer(o.elements, o.seconds);
+  const auto results = insight::bench_optimizer(elements_of(o), seconds_of(o));
   OrderedJson rows = OrderedJson::array();
   const auto gigabytes = [](const insight::OptimizerRow& r) {
     return r.bytes / r.ms.median * 1e-6;
@@ -236,7 +246,7 @@ OrderedJson optimizer(const BenchOptions& o) {
 }
 
 OrderedJson overhead(const BenchOptions& o) {
-  const insight::Overhead r = insight::bench_overhead(o.seconds);
+  const insight::Overhead r = insight::bench_overhead(seconds_of(o));
   if (!o.json)
     fmt::print(
         "one small op of a compiled program: {:.3f} us ({:.2f} million a second)\n"
@@ -269,7 +279,7 @@ OrderedJson step(const BenchOptions& o) {
       for (bool compile : {true, false})
         if (compile || !o.compile)
           steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
-                           -1, o.seconds, policy, o.device, o.layers, o.heads, o.width, o.peaks,
+                           -1, seconds_of(o), policy, o.device, o.layers, o.heads, o.width, o.peaks,
                            o.steps, o.model});
   const auto results = insight::bench_step(steps);
   OrderedJson rows = OrderedJson::array();
@@ -326,7 +336,7 @@ OrderedJson decode(const BenchOptions& o) {
   for (const std::string& p : precisions)
     list.push_back({o.preset.empty() ? "gpt2" : o.preset, p, o.prompt, o.model});
   const auto results =
-      insight::bench_decode(list, o.seconds * static_cast<double>(precisions.size()));
+      insight::bench_decode(list, seconds_of(o) * static_cast<double>(precisions.size()));
   OrderedJson rows = OrderedJson::array();
   for (const auto& r : results)
     rows.push_back({{"preset", r.preset},
@@ -346,13 +356,49 @@ OrderedJson decode(const BenchOptions& o) {
   return list_of(rows);
 }
 
+OrderedJson ops(const BenchOptions& o) {
+  insight::OpsOptions options;
+  for (const std::string& name : o.dtypes) {
+    const std::optional<DType> dtype = dtype_from_name(name);
+    if (!dtype || is_fp8(*dtype))
+      usage_error("--dtype: expected a type of numbers such as f32, f16, i64 or bool; got '{}'",
+                  name);
+    options.dtypes.push_back(*dtype);
+  }
+  options.ops = o.ops;
+  if (o.elements > 0) options.elements = o.elements;
+  if (o.seconds > 0) options.seconds_per_row = o.seconds;
+  const auto results = insight::bench_ops(options);
+  if (results.empty()) usage_error("--op, --dtype: no op has such a name and takes such a type");
+  OrderedJson rows = OrderedJson::array();
+  for (const auto& r : results)
+    rows.push_back({{"op", r.op},
+                    {"dtype", r.dtype},
+                    {"kernel", r.kernel},
+                    {"elements", r.elements},
+                    {"ms", r.ms.median},
+                    {"copy_ms", r.copy_ms.median},
+                    {"ns_per_element", r.ns_per_element()},
+                    {"share_of_copy", r.share_of_copy()}});
+  if (!o.json) {
+    fmt::print(
+        "{} elements, beside a copy of as many bytes as operands and results have\n"
+        "{:<26} {:<5} {:>28} {:>9} {:>6}  {}\n",
+        options.elements, "op", "type", "time", "ns/elem.", "copy", "kernel");
+    for (const auto& r : results)
+      fmt::print("{:<26} {:<5} {:>28} {:>9.3f} {:>5.0f}%  {}\n", r.op, r.dtype, spread(r.ms),
+                 r.ns_per_element(), 100 * r.share_of_copy(), r.kernel);
+  }
+  return list_of(rows);
+}
+
 struct Question {
   const char* name;
   OrderedJson (*run)(const BenchOptions&);
 };
 constexpr Question kQuestions[] = {
     {"matmul", matmul},     {"fusion", fusion}, {"attention", attention}, {"optimizer", optimizer},
-    {"overhead", overhead}, {"step", step},     {"decode", decode}};
+    {"overhead", overhead}, {"ops", ops},       {"step", step},           {"decode", decode}};
 
 int run_bench(const Arguments& args) {
   BenchOptions options;
@@ -360,7 +406,7 @@ int run_bench(const Arguments& args) {
     bench_table().set(options, bench_table().find(key), value, "--" + canonical_key(key));
   if (args.positional.empty() || args.positional.size() > 2)
     usage_error(
-        "expected one of matmul, fusion, attention, optimizer, overhead, step, decode; got {}",
+        "expected one of matmul, fusion, attention, optimizer, overhead, ops, step, decode; got {}",
         args.positional.empty() ? "nothing" : fmt::format("{} words", args.positional.size()));
   if (args.positional.size() == 2) {
     if (!options.model.empty())
@@ -389,20 +435,21 @@ int run_bench(const Arguments& args) {
     return 0;
   }
   usage_error(
-      "expected one of matmul, fusion, attention, optimizer, overhead, step, decode; got '{}'",
+      "expected one of matmul, fusion, attention, optimizer, overhead, ops, step, decode; got '{}'",
       args.positional[0]);
 }
 
 }  // namespace
 
 Command bench_command() {
-  return {.name = "bench",
-          .summary = "time products, fusion, attention, optimizers, overhead, a step or decoding",
-          .synopsis = "matmul|fusion|attention|optimizer|overhead|step|decode [FOLDER] [options]",
-          .notes = "Variants run interleaved; figures are medians with quartiles.\n",
-          .options = bench_table().infos(),
-          .run = run_bench,
-          .takes_positional = true};
+  return {
+      .name = "bench",
+      .summary = "time products, fusion, attention, optimizers, overhead, ops, a step or decoding",
+      .synopsis = "matmul|fusion|attention|optimizer|overhead|ops|step|decode [FOLDER] [options]",
+      .notes = "Variants run interleaved; figures are medians with quartiles.\n",
+      .options = bench_table().infos(),
+      .run = run_bench,
+      .takes_positional = true};
 }
 
 }  // namespace brrr::cli

@@ -118,7 +118,7 @@ class Classifier {
       OrderedJson rest{{"texts", texts_.count()},
                        {"seconds", seconds},
                        {"texts_per_second", rate_of(texts_.count(), seconds)},
-                       {"process_peak_bytes", resident_memory().peak},
+                       {"process_peak_bytes", peak_resident_bytes()},
                        {"model", model_.folder.string()}};
       list_.finish(dumped(rest));
     }

@@ -84,7 +84,7 @@ class EmbedCommand {
                           {"sentences", texts_.count()},
                           {"seconds", seconds},
                           {"sentences_per_second", rate_of(texts_.count(), seconds)},
-                          {"process_peak_bytes", resident_memory().peak},
+                          {"process_peak_bytes", peak_resident_bytes()},
                           {"model", model_.path.string()}};
       list_.finish(rest.dump(-1, ' ', false, io::Json::error_handler_t::replace));
     }

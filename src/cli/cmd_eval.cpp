@@ -124,7 +124,7 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
       j["bits_per_byte"] = bits / static_cast<double>(source.bytes);
     j["seconds"] = r.seconds;
     j["tokens_per_second"] = static_cast<double>(r.tokens) / r.seconds;
-    j["process_peak_bytes"] = resident_memory().peak;
+    j["process_peak_bytes"] = peak_resident_bytes();
     j["model"] = model.folder.string();
     print_eval_json(j);
   }
@@ -201,7 +201,7 @@ nlohmann::ordered_json evaluation_json(const infer::TaskEvaluation& r,
   }
   if (!r.confusion.empty()) j["confusion_matrix"] = r.confusion;
   j["seconds"] = r.seconds;
-  j["process_peak_bytes"] = resident_memory().peak;
+  j["process_peak_bytes"] = peak_resident_bytes();
   j["model"] = model.folder.string();
   return j;
 }

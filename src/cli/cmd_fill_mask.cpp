@@ -123,7 +123,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
     const Json rest{{"texts", texts.count()},
                     {"seconds", seconds},
                     {"mask", mask_text},
-                    {"process_peak_bytes", resident_memory().peak},
+                    {"process_peak_bytes", peak_resident_bytes()},
                     {"model", model.folder.string()}};
     results.finish(rest.dump(-1, ' ', false, Json::error_handler_t::replace));
   }

@@ -70,7 +70,7 @@ void print_samples(const infer::GenerateOptions& options, const io::ModelFolder&
     j["seed"] = options.seed;
     j["tokens"] = maker.tokens();
     j["tokens_per_second"] = maker.tokens_per_second();
-    j["process_peak_bytes"] = resident_memory().peak;
+    j["process_peak_bytes"] = peak_resident_bytes();
     j["model"] = model.folder.string();
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (!stream) {

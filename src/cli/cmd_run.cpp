@@ -13,6 +13,7 @@
 #include "cli/runnable_option.h"
 #include "formats/json_file.h"
 #include "formats/npy.h"
+#include "insight/plan/anatomy.h"
 
 namespace brrr::cli {
 namespace {
@@ -215,6 +216,54 @@ void print_text(const Runnable& module, const PortValues& outputs) {
              fit_for_a_line(texts.tokenizer->decode(ids.first(std::min(wanted, ids.size())))));
 }
 
+/// The time of the kernels alone, by a run that is timed kernel by kernel.
+struct KernelTimes {
+  double ms = 0;
+  struct Interpreted {
+    std::string text;  // "cumsum f16[8,4] at Loop/CumSum"
+    double ms = 0;
+  };
+  std::vector<Interpreted> interpreted;  // nodes that no kernel takes, the slowest first
+};
+
+KernelTimes kernel_times(infer::Runner& runner, const PortValues& inputs,
+                         const std::vector<std::string>& wanted, PortValues& outputs) {
+  Timeline timeline;
+  runner.run_into(outputs, inputs, wanted, &timeline);
+  KernelTimes times;
+  for (const TimelineRun& run : timeline.runs)
+    for (size_t r = run.first; r < run.last; ++r) {
+      const TimelineRecord& record = timeline.records[r];
+      const double ms = 1e3 * record.seconds;
+      times.ms += ms;
+      const Graph& g = run.program->graph();
+      if (g.is_input(record.node) || !run.program->is_interpreted(record.node)) continue;
+      const std::string scope = g.scope_of(record.node);
+      times.interpreted.push_back({fmt::format("{} {}{}", insight::op_text(g, record.node),
+                                               insight::shape_text(g, g.node(record.node)),
+                                               scope.empty() ? "" : " at " + scope),
+                                   ms});
+    }
+  std::ranges::sort(times.interpreted, std::greater<>(), &KernelTimes::Interpreted::ms);
+  return times;
+}
+
+/// The median of as many runs, up to five.
+KernelTimes median_kernel_times(infer::Runner& runner, const PortValues& inputs,
+                                const RunOptions& options, PortValues& outputs) {
+  std::vector<KernelTimes> all;
+  for (int64_t i = 0; i < std::min<int64_t>(options.repeats, 5); ++i)
+    all.push_back(kernel_times(runner, inputs, options.wanted, outputs));
+  std::ranges::sort(all, {}, &KernelTimes::ms);
+  return std::move(all[all.size() / 2]);
+}
+
+void say_interpreted(const KernelTimes& times) {
+  for (const KernelTimes::Interpreted& node : times.interpreted)
+    tell("runs on the reference loops: {}, {} ({:.1f}% of the kernels)\n", node.text,
+         duration_text(1e-3 * node.ms), 100 * node.ms / std::max(times.ms, 1e-9));
+}
+
 int run_run(const Arguments& args) {
   const RunOptions options = resolve(args);
   use_threads(options.threads);
@@ -239,12 +288,15 @@ int run_run(const Arguments& args) {
   const double load_ms = load.seconds() * 1000;
   std::vector<double> times;
   for (int64_t i = 0; i < options.repeats; ++i) {
-    outputs.clear();  // its memory is that of the next ones
     const Stopwatch watch;
-    outputs = runner->run(inputs, options.wanted);
+    runner->run_into(outputs, inputs, options.wanted);
     times.push_back(watch.seconds() * 1000);
   }
   say_notes(*runner);
+  KernelTimes kernels;
+  if (options.json || options.explain)
+    kernels = median_kernel_times(*runner, inputs, options, outputs);
+  if (options.explain) say_interpreted(kernels);
   std::ranges::sort(times);
   const double ms = times[times.size() / 2];
 
@@ -265,8 +317,10 @@ int run_run(const Arguments& args) {
                 {"outputs", list},
                 {"load_ms", load_ms},
                 {"ms", ms},
+                {"kernels_ms", kernels.ms},
+                {"reference_nodes", kernels.interpreted.size()},
                 {"programs", runner->session().programs()},
-                {"peak_bytes", resident_memory().peak}});
+                {"peak_bytes", peak_resident_bytes()}});
     return 0;
   }
   for (const auto& [name, value] : outputs) {

@@ -183,7 +183,7 @@ int generate_with_file(const infer::GenerateOptions& o) {
                               {"prompt_ids", prompt},
                               {"tokens", tokens},
                               {"tokens_per_second", speed},
-                              {"process_peak_bytes", resident_memory().peak},
+                              {"process_peak_bytes", peak_resident_bytes()},
                               {"model", o.model}};
     fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;

@@ -21,7 +21,6 @@ void Room::set_limit(Engine& engine, const Graph& next, int64_t more) {
 }
 
 void Room::measure(Engine& engine, int64_t more) {
-  if (!has_limit()) return;
   now_ = resident_memory();
   set_limit_beside(engine, engine.graphs(), more);
 }

@@ -49,7 +49,6 @@ int64_t Runner::tensor_bytes(const Graph* next) const {
 void Runner::compile(std::span<const PortValues> inputs, const std::vector<std::string>& wanted) {
   for (const PortValues& each : inputs) is_complete_ = session_->prepare(each, wanted);
   machine::trim_heap();
-  now_ = resident_memory();
   room_.measure(session_->engine(), tensor_bytes() + beside_);
 }
 
@@ -77,6 +76,12 @@ PortValues Runner::run(const PortValues& inputs, const std::vector<std::string>&
   return room_.run([&] { return session_->run(inputs, wanted, timeline); });
 }
 
+void Runner::run_into(PortValues& outputs, const PortValues& inputs,
+                      const std::vector<std::string>& wanted, Timeline* timeline) {
+  if (!is_prepared_) prepare(inputs, wanted);
+  room_.run([&] { session_->run_into(outputs, inputs, wanted, timeline); });
+}
+
 OutputView Runner::run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted,
                                 Timeline* timeline) {
   if (!is_prepared_) prepare(inputs, wanted);
@@ -86,12 +91,13 @@ OutputView Runner::run_in_place(const PortValues& inputs, const std::vector<std:
 machine::ProcessForecast Runner::forecast() const {
   const Engine& engine = session_->engine();
   const bool is_on_device = engine.backend().memory_bytes > 0;
-  machine::ProcessForecast f = machine::forecast_running(engine.graphs(), now_, is_on_device);
-  f.program = now_.needed();
+  machine::ProcessForecast f =
+      machine::forecast_running(engine.graphs(), room_.now(), is_on_device);
+  f.program = room_.now().needed();
   f.arena = is_on_device ? 0 : room_.most_at_once(engine);
   f.batches = tensor_bytes() + beside_;
   // Weights that are no longer read where they lie were read there once.
-  f.mapped = std::max(now_.inputs, static_cast<int64_t>(runnable_->file_bytes()));
+  f.mapped = std::max(room_.now().inputs, static_cast<int64_t>(runnable_->file_bytes()));
   return f;
 }
 

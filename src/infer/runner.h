@@ -40,6 +40,10 @@ class Runner {
   PortValues run(const PortValues& inputs, const std::vector<std::string>& wanted = {},
                  Timeline* timeline = nullptr);
 
+  /// RunnableSession::run_into(), prepared where nothing was.
+  void run_into(PortValues& outputs, const PortValues& inputs,
+                const std::vector<std::string>& wanted = {}, Timeline* timeline = nullptr);
+
   /// RunnableSession::run_in_place(), prepared where nothing was.
   OutputView run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted = {},
                           Timeline* timeline = nullptr);
@@ -58,7 +62,6 @@ class Runner {
   Room room_;
   int64_t beside_, output_copies_;
   bool is_prepared_ = false, is_complete_ = false;
-  ResidentMemory now_;  // compiled, nothing allocated
   std::shared_ptr<const Runnable> runnable_;
   RunnableOptions options_;
   std::unique_ptr<RunnableSession> session_;

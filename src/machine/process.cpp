@@ -14,7 +14,6 @@
 #include <string>
 
 #include "base/env.h"
-#include "base/memory.h"
 
 namespace brrr::machine {
 namespace {
@@ -87,8 +86,5 @@ double process_age_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started -
          std::strtod(building.c_str(), nullptr);
 }
-
-// Not ru_maxrss of getrusage(2): Linux carries that over exec, from whoever started the program.
-int64_t peak_resident_bytes() { return resident_memory().peak; }
 
 }  // namespace brrr::machine

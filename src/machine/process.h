@@ -22,8 +22,4 @@ class SignalGuard {
 /// Seconds since the process was started, a shell script that became this program included.
 double process_age_seconds();
 
-/// The most memory that this program has had resident, in bytes; 0 when unknown. What the process
-/// had before it became this program (exec) does not count.
-int64_t peak_resident_bytes();
-
 }  // namespace brrr::machine

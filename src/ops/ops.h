@@ -175,7 +175,8 @@ Value scatter(Value x, Value ids, Value updates, ScatterMode mode);
 struct Sorted {
   Value values, indices;
 };
-Sorted sort(Value x, int axis, bool descending);
+/// The first `count` in that order; nothing: all of them.
+Sorted sort(Value x, int axis, bool descending, std::optional<int64_t> count = std::nullopt);
 Value argmax(Value x, int axis, bool smallest = false, bool last = false);
 Value running_sum(Value x, int axis, bool exclusive = false, bool reverse = false);
 Value running_product(Value x, int axis, bool exclusive = false, bool reverse = false);

@@ -104,7 +104,7 @@ Program::Program(const Graph& graph, const Backend& backend, const ProgramOption
                  node.op->name, backend.name);
       kernels[id] = std::make_unique<ReferenceKernel>(view);
     }
-    const char* without = backend.runs_reference ? "reference" : "none";
+    const std::string_view without = backend.runs_reference ? kReferenceLoops : "none";
     dispatch_.push_back(
         {id, std::string(choice.entry ? choice.entry->name : without), std::move(choice.refusals)});
   }
@@ -285,6 +285,11 @@ std::optional<std::string> Program::first_non_finite() {
   }
   copy_states([](NodeId) {});
   return std::nullopt;
+}
+
+bool Program::is_interpreted(NodeId node) const {
+  const auto at = std::ranges::find(dispatch_, node, &Dispatch::node);
+  return at != dispatch_.end() && at->kernel == kReferenceLoops;
 }
 
 std::vector<std::string> summary(const Graph& graph, const std::vector<Dispatch>& dispatch) {

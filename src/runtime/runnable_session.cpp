@@ -59,6 +59,20 @@ PipelineOptions without_dump(PipelineOptions options) {
   return options;
 }
 
+std::string element_name(const std::string& list, size_t i) {
+  return fmt::format("{}#{}", list, i);
+}
+
+/// The tensors of outputs by the names that programs have for them: the reverse of values_of().
+std::map<std::string, HostTensor> tensors_of(PortValues values) {
+  std::map<std::string, HostTensor> tensors;
+  for (auto& [name, value] : values)
+    for (size_t i = 0; i < value.tensors.size(); ++i)
+      tensors[value.kind == PortValue::Kind::tensor ? name : element_name(name, i)] =
+          std::move(value.tensors[i]);
+  return tensors;
+}
+
 /// The outputs out of the tensors that the last program gave.
 PortValues values_of(const std::vector<std::string>& wanted,
                      const std::map<std::string, Listed>& lists,
@@ -73,7 +87,7 @@ PortValues values_of(const std::vector<std::string>& wanted,
     PortValue& value = values[name];
     value.kind = list->second.is_none ? PortValue::Kind::none : PortValue::Kind::list;
     for (int64_t i = 0; i < list->second.count; ++i)
-      value.tensors.push_back(std::move(results.at(fmt::format("{}#{}", name, i))));
+      value.tensors.push_back(std::move(results.at(element_name(name, static_cast<size_t>(i)))));
   }
   return values;
 }
@@ -288,7 +302,7 @@ GraphRequest RunnableSession::request_of(const PortValues& inputs,
     }
     request.lists[name] = {std::ssize(value.tensors), value.kind == PortValue::Kind::none};
     for (size_t i = 0; i < value.tensors.size(); ++i)
-      feed[fmt::format("{}#{}", name, i)] = &value.tensors[i];
+      feed[element_name(name, i)] = &value.tensors[i];
   }
   return request;
 }
@@ -350,10 +364,12 @@ void RunnableSession::execute(Segment& segment, const Feed& feed, Timeline* time
   engine_.run(std::span(&call, 1), timeline);
 }
 
-RunnableSession::Results RunnableSession::results_of(const Segment& segment) {
+RunnableSession::Results RunnableSession::results_of(const Segment& segment, Results spare) {
   Results results;
   for (const Segment::Result& result : segment.results) {
     HostTensor& t = results[result.name];
+    if (const auto before = spare.find(result.name); before != spare.end())
+      t = std::move(before->second);
     t.dtype = result.type.dtype;
     t.shape = result.type.shape;
     const auto bytes = engine_.read_output(segment.program, result.name, room_);
@@ -400,6 +416,13 @@ RunnableSession::Segment* RunnableSession::run_chain(GraphRequest& request, Feed
 
 PortValues RunnableSession::run(const PortValues& inputs, const std::vector<std::string>& wanted,
                                 Timeline* timeline) {
+  PortValues outputs;
+  run_into(outputs, inputs, wanted, timeline);
+  return outputs;
+}
+
+void RunnableSession::run_into(PortValues& outputs, const PortValues& inputs,
+                               const std::vector<std::string>& wanted, Timeline* timeline) {
   check(inputs);
   for (;;) {
     Feed feed;
@@ -407,9 +430,10 @@ PortValues RunnableSession::run(const PortValues& inputs, const std::vector<std:
     const std::vector<std::string> names = request.wanted;
     const Segment* const last = run_chain(request, feed, timeline);
     if (last == nullptr) continue;
-    Results results = results_of(*last);
+    Results results = results_of(*last, tensors_of(std::move(outputs)));
     results_.clear();
-    return values_of(names, last->lists, results);
+    outputs = values_of(names, last->lists, results);
+    return;
   }
 }
 

@@ -69,6 +69,9 @@ class RunnableSession {
   /// With a timeline, every kernel is timed.
   PortValues run(const PortValues& inputs, const std::vector<std::string>& wanted = {},
                  Timeline* timeline = nullptr);
+  /// The same into `outputs`, whose tensors of an earlier run lend the new ones their memory.
+  void run_into(PortValues& outputs, const PortValues& inputs,
+                const std::vector<std::string>& wanted = {}, Timeline* timeline = nullptr);
   /// The same for one output that is f32, which is not copied.
   OutputView run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted = {},
                           Timeline* timeline = nullptr);
@@ -131,7 +134,8 @@ class RunnableSession {
   /// find_or_build().
   Segment* run_chain(GraphRequest& request, Feed& feed, Timeline* timeline);
   void execute(Segment& segment, const Feed& feed, Timeline* timeline);
-  Results results_of(const Segment& segment);
+  /// Copies what the program gave; tensors of `spare` lend their memory to those of their names.
+  Results results_of(const Segment& segment, Results spare = {});
 
   std::shared_ptr<const Runnable> runnable_;
   RunnableOptions options_;

@@ -530,7 +530,7 @@ class Trainer {
     }
     result_.seconds = seconds_before_ + machine::process_age_seconds();
     watch_memory();
-    result_.process_peak_bytes = machine::peak_resident_bytes();
+    result_.process_peak_bytes = peak_resident_bytes();
     if (result_.signal == 0) log_->finished(state_.step, figures());
     if (result_.needed_peak_bytes > result_.memory_limit)
       say(fmt::format("note: {} were needed, more than the limit of {}: please report this",

@@ -68,6 +68,9 @@ TEST_P(CpuMath, RelativeErrorOverTheWholeRange) {
       {"erf", [](double x) { return std::erf(x); }, 3.4e38f, 3e-7},
       {"sin", [](double x) { return std::sin(x); }, 3.4e38f, 3e-7},
       {"cos", [](double x) { return std::cos(x); }, 3.4e38f, 3e-7},
+      {"asin", [](double x) { return std::asin(x); }, 1.0f, 3e-7},
+      {"acos", [](double x) { return std::acos(x); }, 1.0f, 3e-7},
+      {"atan", [](double x) { return std::atan(x); }, 3.4e38f, 3e-7},
       {"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }, 3.4e38f, 4e-7},
       // The exponent reaches 2u = 1.6 (x + 0.0447 x^3): its rounding grows with it.
       {"gelu.tanh",

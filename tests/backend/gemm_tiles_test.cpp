@@ -170,7 +170,7 @@ TEST_P(GemmTiles, OperandsAreSummedWhileTheyArePacked) {
         const int64_t chunks = (s.k + terms - 1) / terms;
         std::vector<float> wanted(static_cast<size_t>(chunks * lanes), -1), got = wanted, c = plain;
         for (int64_t chunk = 0; chunk < chunks; ++chunk)
-          reduction_rows(Fold::kSum, true)
+          reduction_rows(Fold::kSum, DType::bf16)
               .columns((of_a ? a : b).data() + chunk * terms * (of_a ? lda : ldb),
                        std::min(terms, s.k - chunk * terms), of_a ? lda : ldb,
                        wanted.data() + chunk * lanes, lanes, false);

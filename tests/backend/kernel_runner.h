@@ -158,7 +158,11 @@ struct Call {
     operands_.push_back(graph.input("x" + std::to_string(operands_.size()), type).id);
     values.push_back(std::move(v));
   }
-  void finish(const OpDef& op, Attrs attrs) { id = graph.add(op, operands_, std::move(attrs)); }
+  void finish(const OpDef& op, Attrs attrs) {
+    id = graph.add(op, operands_, std::move(attrs));
+    for (uint32_t port = 0; port < node().results.size(); ++port)
+      graph.output(std::to_string(port), graph.value(id, port));
+  }
   std::vector<ValueId> operands_;
   std::map<size_t, RefTensor> integers_;
 };

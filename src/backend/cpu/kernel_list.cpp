@@ -13,7 +13,7 @@ std::vector<KernelEntry> cpu_kernels() {
         store_kernels,         embedding_kernels, gather_kernels,         line_kernels,
         rotary_kernels,        optimizer_kernels, optimizer_8bit_kernels, adafactor_kernels,
         leaf_kernels,          fused_kernels,     conv_kernels,           pool_kernels,
-        control_kernels}) {
+        scalar_pool_kernels,   control_kernels}) {
     std::vector<KernelEntry> entries = group();
     std::move(entries.begin(), entries.end(), std::back_inserter(all));
   }

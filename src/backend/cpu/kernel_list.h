@@ -41,6 +41,7 @@ std::vector<KernelEntry> leaf_kernels();            // full, iota
 std::vector<KernelEntry> fused_kernels();           // fused: tiles, gemm and tiles
 std::vector<KernelEntry> conv_kernels();            // conv, conv_transpose, conv_weight_grad
 std::vector<KernelEntry> pool_kernels();            // max_pool, sum_pool
+std::vector<KernelEntry> scalar_pool_kernels();     // the same of integers and f64
 std::vector<KernelEntry> control_kernels();         // if, loop
 
 /// All of them; for one op the earlier entry is tried first.

@@ -1,7 +1,7 @@
 #pragma once
-// Micro-benchmarks of this machine and this build: products, fusion, attention, overhead, a whole
-// training step, decoding. What is compared runs interleaved in one process; figures are medians
-// with the spread of the middle half. Not to be run beside other work.
+// Micro-benchmarks of this machine and this build: products, fusion, attention, overhead,
+// every op, a whole training step, decoding. What is compared runs interleaved in one process;
+// figures are medians with the spread of the middle half. Not to be run beside other work.
 
 #include <cstdint>
 #include <functional>
@@ -77,6 +77,24 @@ struct Overhead {
 };
 inline constexpr int64_t kSmallOp = 16;
 Overhead bench_overhead(double seconds);
+
+/// One op on one dtype, beside a copy of as many bytes as its operands and results have.
+struct OpRow {
+  std::string op, dtype;  // "sum of rows", "f32"
+  std::string kernel;     // "reference": the reference interpreter's loops
+  int64_t elements = 0;   // of the largest of the operands and results
+  Timing ms, copy_ms;
+  double ns_per_element() const { return 1e6 * ms.median / static_cast<double>(elements); }
+  double share_of_copy() const { return copy_ms.median / ms.median; }
+};
+struct OpsOptions {
+  int64_t elements = int64_t{1} << 20;
+  std::vector<DType> dtypes;     // empty: all but the floats of 8 bits
+  std::vector<std::string> ops;  // parts of their names; empty: all
+  double seconds_per_row = 0.05;
+};
+/// Every op that is no product, as a node of its own, for every dtype that it accepts.
+std::vector<OpRow> bench_ops(const OpsOptions& options);
 
 struct OptimizerRow {
   std::string name;

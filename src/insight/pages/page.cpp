@@ -31,7 +31,7 @@ th[aria-sort=descending] button::after{content:" \2193"}
 img{width:100%;height:auto}
 .key{display:inline-flex;align-items:center;gap:6px;margin:4px 16px 4px 0;font-size:13px}
 .key i{width:11px;height:11px;border-radius:3px;display:inline-block}
-.v-compute{color:var(--compute)}.v-bandwidth{color:var(--bandwidth)}.v-overhead{color:var(--overhead)}
+.v-compute{color:var(--compute)}.v-bandwidth{color:var(--bandwidth)}.v-overhead{color:var(--overhead)}.v-reference{color:var(--text)}
 td.text{white-space:normal;overflow-wrap:anywhere;text-align:left;max-width:420px}
 .texts th{text-align:left}
 .warning{border:1px solid var(--bandwidth);border-left-width:5px;border-radius:8px;

@@ -45,7 +45,8 @@ train::RegimeShares RegimeMeter::shares(double step_seconds, double waited_secon
   s.bandwidth = share(bound[static_cast<size_t>(Bound::bandwidth)]);
   s.overhead = share(bound[static_cast<size_t>(Bound::overhead)] + runs - kernels);
   s.waiting = share(waited_seconds);
-  s.other = share(step_seconds - runs - waited_seconds);
+  s.other =
+      share(step_seconds - runs - waited_seconds + bound[static_cast<size_t>(Bound::reference)]);
   return s;
 }
 

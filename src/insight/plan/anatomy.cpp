@@ -72,4 +72,13 @@ std::string op_text(const Graph& g, NodeId id) {
   return parts.empty() ? "fused" : fmt::format("{}", fmt::join(parts, "+"));
 }
 
+std::string shape_text(const Graph& g, const Node& node) {
+  std::vector<Type> types = operand_types(g, node);
+  if (types.empty()) types = node.results;
+  std::stable_sort(types.begin(), types.end(),
+                   [](const Type& a, const Type& b) { return a.bytes() > b.bytes(); });
+  const bool product = types.size() > 1 && types[1].shape.rank() > 1;
+  return types[0].str() + (product ? " " + types[1].str() : "");
+}
+
 }  // namespace brrr::insight

@@ -31,6 +31,8 @@ OpClass weightiest_class(const Graph& graph, NodeId id);
 
 /// What a node is known by; of a fused node the parts that do the work.
 std::string op_text(const Graph& graph, NodeId id);
+/// "f32[768,768] f32[768,2304]": the two largest operands, which say what a kernel works on.
+std::string shape_text(const Graph& graph, const Node& node);
 
 /// The part of the model that a node belongs to, for tables: "h.3", "embed", "optimizer".
 std::string layer_of(const Graph& graph, NodeId id);

@@ -18,16 +18,6 @@ namespace {
 constexpr size_t kLeastSteps = 5, kMostSteps = 500, kTraced = 3;
 constexpr const char* kPhases[] = {"forward", "backward", "optimizer"};
 
-/// "f32[768,768] f32[768,2304]": the two largest operands say what a kernel works on.
-std::string shape_text(const Graph& g, const Node& node) {
-  std::vector<Type> types = operand_types(g, node);
-  if (types.empty()) types = node.results;
-  std::stable_sort(types.begin(), types.end(),
-                   [](const Type& a, const Type& b) { return a.bytes() > b.bytes(); });
-  const bool product = types.size() > 1 && types[1].shape.rank() > 1;
-  return types[0].str() + (product ? " " + types[1].str() : "");
-}
-
 KernelProfile kernel_of(const Program& program, const Phases& phases, NodeId id,
                         double cache_share) {
   const Graph& g = program.graph();

@@ -13,7 +13,7 @@ constexpr const char* kProfileStyle = R"(
 .bar{display:flex;height:22px;border-radius:6px;overflow:hidden;border:1px solid var(--line)}
 .bar span{display:block}
 .b-compute{background:var(--compute)}.b-bandwidth{background:var(--bandwidth)}
-.b-overhead{background:var(--overhead)}.b-other{background:var(--faint)}
+.b-overhead{background:var(--overhead)}.b-reference{background:var(--text)}.b-other{background:var(--faint)}
 svg.roof{width:100%;height:auto;display:block}
 svg.roof text{fill:var(--faint);font-size:13px;paint-order:stroke;stroke:var(--card);stroke-width:3px}svg.roof .grid{stroke:var(--line)}
 svg.roof .ceiling{stroke:var(--text);stroke-width:1.5;stroke-dasharray:6 4;opacity:.6}
@@ -22,6 +22,7 @@ svg.roof .k:hover,svg.roof .k:focus{fill-opacity:.9;outline:none}
 svg.roof .compute{fill:var(--compute);stroke:var(--compute)}
 svg.roof .bandwidth{fill:var(--bandwidth);stroke:var(--bandwidth)}
 svg.roof .overhead{fill:var(--overhead);stroke:var(--overhead)}
+svg.roof .reference{fill:var(--text);stroke:var(--text)}
 )";
 
 // The words beside a kernel under the pointer.
@@ -84,7 +85,7 @@ std::string step_bar(const Profile& p) {
   };
   for (size_t i = 0; i < kBounds; ++i) {
     const std::string name(name_of(static_cast<Bound>(i)));
-    part(name, name + "-bound", all > 0 ? p.kernels_ms * bounds[i] / all : 0);
+    part(name, phrase_of(static_cast<Bound>(i)), all > 0 ? p.kernels_ms * bounds[i] / all : 0);
   }
   part("other", "between kernels", p.between_ms);
   part("other", "preparing or awaiting the batch", p.batch_ms);

@@ -38,7 +38,7 @@ class ProfileReport {
     return colour_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
   }
   std::string verdict(Bound bound) const {
-    constexpr const char* kColours[] = {"32", "33", "31"};
+    constexpr const char* kColours[] = {"32", "33", "31", "35"};
     return painted(std::string(name_of(bound)), kColours[static_cast<size_t>(bound)]);
   }
   std::string take() { return std::move(out_); }
@@ -85,9 +85,11 @@ void add_parts(ProfileReport& r, const Profile& p) {
   const bool on_host = p.ceilings.device.empty();
   const char* const kMeaning[] = {
       "limited by arithmetic", "limited by memory traffic",
-      on_host ? "limited by starting kernels and threads" : "limited by kernel launches"};
+      on_host ? "limited by starting kernels and threads" : "limited by kernel launches",
+      "ops on types that have no kernel: the loops of the reference interpreter"};
   for (size_t i = 0; i < kBounds; ++i)
-    row(fmt::format("  {}-bound", name_of(static_cast<Bound>(i))).c_str(), bounds[i], kMeaning[i]);
+    if (static_cast<Bound>(i) != Bound::reference || bounds[i] > 0)
+      row(fmt::format("  {}", phrase_of(static_cast<Bound>(i))).c_str(), bounds[i], kMeaning[i]);
   // A device's clock counts what lies between two kernels with the second.
   row(on_host ? "between kernels" : "starting, waiting for its end", p.between_ms);
   if (p.mode == Mode::training) row("preparing or awaiting batch", p.batch_ms);

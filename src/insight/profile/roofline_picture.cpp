@@ -170,17 +170,17 @@ class Picture {
   void point(const Point& q) {
     const KernelProfile& k = *q.kernel;
     const double share = p_.kernels_ms > 0 ? k.ms / p_.kernels_ms : 0;
-    const std::string verdict(name_of(k.verdict.bound));
+    const std::string verdict(name_of(k.verdict.bound)), phrase = phrase_of(k.verdict.bound);
     out_ += fmt::format(
         "<circle class=\"k {}\" tabindex=\"0\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" "
         "data-name=\"{}\" data-shape=\"{}\" data-scope=\"{}\" data-figures=\"{} a step, {:.1f}% "
-        "of the kernels; {} GFLOP/s, {} GB/s\" data-verdict=\"{}-bound, at {:.0f}% of its "
-        "ceiling\"><title>{} {}: {}-bound</title></circle>",
+        "of the kernels; {} GFLOP/s, {} GB/s\" data-verdict=\"{}, at {:.0f}% of its "
+        "ceiling\"><title>{} {}: {}</title></circle>",
         verdict, px(q.x), py(q.y), 3.5 + (f_.largest - 3.5) * std::sqrt(share), html_text(k.name),
         html_text(k.shape), html_text(k.scope.empty() ? k.phase : k.phase + ", " + k.scope),
         duration_text(1e-3 * k.ms), 100 * share, number_text(1e-6 * k.flops / k.ms),
-        number_text(1e-6 * k.bytes / k.ms), verdict, 100 * k.ceiling(), html_text(k.name),
-        html_text(k.shape), verdict);
+        number_text(1e-6 * k.bytes / k.ms), phrase, 100 * k.ceiling(), html_text(k.name),
+        html_text(k.shape), phrase);
   }
 
   const Profile& p_;

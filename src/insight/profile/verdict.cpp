@@ -42,8 +42,12 @@ double tick_seconds() {
 }  // namespace
 
 std::string_view name_of(Bound bound) {
-  constexpr std::string_view kNames[] = {"compute", "bandwidth", "overhead"};
+  constexpr std::string_view kNames[] = {"compute", "bandwidth", "overhead", "reference"};
   return kNames[static_cast<size_t>(bound)];
+}
+
+std::string phrase_of(Bound bound) {
+  return std::string(name_of(bound)) + (bound == Bound::reference ? " loops" : "-bound");
 }
 
 double Ceilings::compute(DType dtype, bool in_tf32) const {
@@ -142,6 +146,7 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
   const Graph& g = program.graph();
   const Cost cost = cost_of(g, id);
   Work w{cost.flops, cost.bytes_read, cost.bytes_written, DType::f32};
+  w.is_interpreted = program.is_interpreted(id);
   const Node& node = g.node(id);
   if (class_of(node) == OpClass::contraction && !node.operands.empty()) {
     w.dtype = g.type(node.operands[0]).dtype;
@@ -174,6 +179,7 @@ Verdict judge(const Work& w, const Ceilings& c, double taken) {
       v.ceiling_seconds = v.seconds[i];
       v.bound = static_cast<Bound>(i);
     }
+  if (w.is_interpreted) v.bound = Bound::reference;
   return v;
 }
 

@@ -2,7 +2,7 @@
 // The three regimes of "Making Deep Learning Go Brrrr From First Principles" (He, 2022): what a
 // kernel waits for. Its work at the rates that this machine was measured at gives three times below
 // which it cannot run: arithmetic, traffic, and being started. The longest is its ceiling and names
-// the regime.
+// the regime, except for ops without a kernel, which the loops of the reference interpreter run.
 
 #include <array>
 #include <cstdint>
@@ -15,9 +15,11 @@
 
 namespace brrr::insight {
 
-enum class Bound : uint8_t { compute, bandwidth, overhead };
-inline constexpr size_t kBounds = 3;
+enum class Bound : uint8_t { compute, bandwidth, overhead, reference };
+inline constexpr size_t kBounds = 4;
 std::string_view name_of(Bound bound);
+/// "compute-bound", "reference loops"
+std::string phrase_of(Bound bound);
 
 /// One level of the memory: what fits into `bytes` is read at `rate`.
 struct MemoryLevel {
@@ -62,6 +64,7 @@ struct Work {
   double flops = 0, bytes_read = 0, bytes_written = 0;
   DType dtype = DType::f32;  // of the factors of a product
   bool tf32 = false;         // f32 that may be rounded
+  bool is_interpreted = false;
   double bytes() const { return bytes_read + bytes_written; }
 };
 /// The op's cost as the program runs it: a cache is updated in its place. `cache_share`: of the
@@ -70,7 +73,7 @@ Work work_of(const Program& program, NodeId id, double cache_share = 1);
 
 struct Verdict {
   Bound bound = Bound::overhead;
-  double ceiling_seconds = 0;             // the longest of the three
+  double ceiling_seconds = 0;             // the longest of the three that bound a kernel
   std::array<double, kBounds> seconds{};  // by Bound
   /// What is reached of the ceiling by a call that takes so long.
   double fraction(double taken) const { return taken > 0 ? ceiling_seconds / taken : 0; }

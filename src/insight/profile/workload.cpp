@@ -214,12 +214,12 @@ class RunnableRuns : public Workload {
   const RunnableSession& session() const { return runner_->session(); }
   std::span<const float> once(Timeline* timeline) {
     if (is_read_in_place_) return runner_->run_in_place(inputs_, {}, timeline).numbers;
-    runner_->run(inputs_, {}, timeline);
+    runner_->run_into(outputs_, inputs_, {}, timeline);
     return {};
   }
 
   std::shared_ptr<infer::Runner> runner_;
-  PortValues inputs_;
+  PortValues inputs_, outputs_;
   double compile_seconds_;
   int64_t tokens_;
   bool is_read_in_place_ = false;

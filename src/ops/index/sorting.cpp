@@ -36,21 +36,28 @@ OpDef sort_op() {
   OpDef d;
   d.name = "sort";
   d.doc =
-      "values = x in ascending order along {axis}, or in descending order if {descending}; equal "
-      "ones keep their order, NaN counts as the largest. indices: where they stood, i64. x, "
-      "values, "
-      "indices: [...]";
+      "values = the first {count} of x in ascending order along {axis}, or in descending order if "
+      "{descending}; equal ones keep their order, NaN counts as the largest. indices: where they "
+      "stood, i64. x: [...]; values, indices: [...] with {count} along the axis";
   d.op_class = OpClass::movement;
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
     check_axis_of(c);
     c.attr<bool>("descending");
-    return std::vector<Type>{c.in[0], {DType::i64, c.in[0].shape}};
+    Shape y = c.in[0].shape;
+    Dim& size = y[static_cast<int>(c.attr<int64_t>("axis"))];
+    const int64_t count = c.attr<int64_t>("count");
+    if (count < 0 || (!size.is_symbol() && count > size.size()))
+      c.fail("count must be from 0 to the {} elements along the axis; got {}", size.str(), count);
+    size = Dim(count);
+    return std::vector<Type>{{c.in[0].dtype, y}, {DType::i64, y}};
   };
   d.evaluate = [](const EvalContext& c) {
     const bool descending = c.node.attrs.get<bool>("descending");
     c.out[0].visit([&]<typename T>(std::vector<T>& y) {
       const std::vector<T>& x = c.in[0]->of<T>();
+      const int64_t wanted = c.node.attrs.get<int64_t>("count");
+      size_t line = 0;
       for_each_line(c.in[0]->type.shape, c.node.attrs.get<int64_t>("axis"),
                     [&](int64_t at, int64_t stride, int64_t count) {
                       std::vector<int64_t> order(static_cast<size_t>(count));
@@ -61,8 +68,10 @@ OpDef sort_op() {
                       std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
                         return is_before(element(a), element(b), descending);
                       });
-                      for (int64_t k = 0; k < count; ++k) {
-                        const auto to = static_cast<size_t>(at + k * stride);
+                      const auto first =
+                          static_cast<int64_t>(line++) / stride * wanted * stride + at % stride;
+                      for (int64_t k = 0; k < wanted; ++k) {
+                        const auto to = static_cast<size_t>(first + k * stride);
                         y[to] = element(order[static_cast<size_t>(k)]);
                         c.out[1].signed_data[to] = order[static_cast<size_t>(k)];
                       }
@@ -75,12 +84,14 @@ OpDef sort_op() {
     return ops::streaming_cost(n, in, count * std::log2(count + 1));
   };
   d.samples = [] {
-    auto make = [](Shape x, int64_t axis, bool descending, DType dtype = DType::f32) {
+    auto make = [](Shape x, int64_t axis, bool descending, int64_t count,
+                   DType dtype = DType::f32) {
       return Sample{{ops::tensor(std::move(x), -9, 9, dtype)},
-                    {{"axis", axis}, {"descending", descending}}};
+                    {{"axis", axis}, {"descending", descending}, {"count", count}}};
     };
-    return std::vector<Sample>{make({3, 7}, 1, false), make({5, 2, 3}, 0, true),
-                               make({9}, 0, true, DType::i64), make({4, 6}, 1, false, DType::i32)};
+    return std::vector<Sample>{make({3, 7}, 1, false, 7), make({5, 2, 3}, 0, true, 5),
+                               make({9}, 0, true, 9, DType::i64),
+                               make({4, 6}, 1, false, 2, DType::i32), make({2, 40, 3}, 1, true, 4)};
   };
   return d;
 }
@@ -219,10 +230,12 @@ OpDef running_op(const char* name, bool multiplies) {
 
 }  // namespace
 
-Sorted sort(Value x, int axis, bool descending) {
-  const auto out =
-      call(Op::sort, std::span(&x, 1),
-           {{"axis", ops::normal_axis(axis, x.shape().rank())}, {"descending", descending}});
+Sorted sort(Value x, int axis, bool descending, std::optional<int64_t> count) {
+  const int64_t at = ops::normal_axis(axis, x.shape().rank());
+  const auto out = call(Op::sort, std::span(&x, 1),
+                        {{"axis", at},
+                         {"descending", descending},
+                         {"count", count ? *count : x.shape().size(static_cast<int>(at))}});
   return {out[0], out[1]};
 }
 

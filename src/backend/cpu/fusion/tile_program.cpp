@@ -297,10 +297,10 @@ void TileProgram::run_row_step(const TileRowStep& row, TileFrame& frame, int64_t
   std::byte* out = frame.memory_[row.out].data;
   switch (row.kind) {
     case TileRowStep::softmax:
-      softmax_rows(false).forward(in(0), out, rows, width_);
+      softmax_rows(DType::f32).forward(in(0), out, rows, width_);
       break;
     case TileRowStep::softmax_grad:
-      softmax_rows(false).backward(in(0), in(1), out, rows, width_);
+      softmax_rows(DType::f32).backward(in(0), in(1), out, rows, width_);
       break;
     case TileRowStep::norm:
       norm_rows(DType::f32, row.centred)
@@ -315,14 +315,14 @@ void TileProgram::run_row_step(const TileRowStep& row, TileFrame& frame, int64_t
                     out, partial + row.partial, partial + row.partial + width_, add, rows, width_);
       break;
     case TileRowStep::sum_rows:
-      reduction_rows(Fold::kSum, false)
+      reduction_rows(Fold::kSum, DType::f32)
           .columns(in(0), rows, width_, partial + row.partial, width_, add);
       break;
   }
 }
 
 void TileProgram::combine(const KernelArgs& args, float* partials) const {
-  const ReductionRows& columns = reduction_rows(Fold::kSum, false);
+  const ReductionRows& columns = reduction_rows(Fold::kSum, DType::f32);
   for (const TileStep& step : steps_) {
     const TileRowStep& row = step.row;
     if (!step.code.empty()) continue;

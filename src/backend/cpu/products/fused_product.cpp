@@ -99,7 +99,7 @@ class FusedProduct final : public Kernel {
       parallel_for((width + kColumns - 1) / kColumns, row_grain(count * kColumns, kRowGrain),
                    [&](int64_t first, int64_t last) {
                      const int64_t begin = first * kColumns, end = std::min(width, last * kColumns);
-                     reduction_rows(Fold::kSum, false)
+                     reduction_rows(Fold::kSum, DType::f32)
                          .columns(partials + begin, count, stride(), y + begin, end - begin, false);
                    });
     }

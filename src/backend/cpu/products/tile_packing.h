@@ -213,7 +213,7 @@ class TermSums {
  private:
   void add_rows(int64_t chunk, int64_t lane, int64_t lanes, int64_t row, int64_t end,
                 bool add) const {
-    reduction_rows(Fold::kSum, true)
+    reduction_rows(Fold::kSum, DType::bf16)
         .columns(offset(o_.from, o_.dtype, row * o_.ld + lane), end - row, o_.ld,
                  sums_.partials + chunk * sums_.ld + lane0_ + lane, lanes, add);
   }

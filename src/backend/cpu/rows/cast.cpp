@@ -1,8 +1,11 @@
 // cast between any two dtypes. f32 to and from the 16-bit floats, and i32 and bool to f32, are
-// vector code; the other pairs a loop each.
+// vector code; the other pairs are loops that the compiler makes vectors of, to 16 bits and fewer
+// by way of f32.
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -33,6 +36,9 @@ auto with_type(DType t, F&& f) {
   if (t == DType::f8e5m2) return f(E5m2{});
   return with_number_type(t, f);
 }
+template <typename T>
+constexpr bool kIsNarrowFloat = std::is_same_v<T, F16> || std::is_same_v<T, Bf16> ||
+                                std::is_same_v<T, E4m3> || std::is_same_v<T, E5m2>;
 
 /// Floats beyond the range of To become its nearest end, NaN becomes 0.
 template <typename To>
@@ -40,10 +46,20 @@ To to_integer(double x) {
   constexpr double low = static_cast<double>(std::numeric_limits<To>::min());
   constexpr double high =
       static_cast<double>(std::numeric_limits<To>::max());  // 64 bits: rounds up
-  if (std::isnan(x)) return 0;
-  if (x <= low) return std::numeric_limits<To>::min();
-  if (x >= high) return std::numeric_limits<To>::max();
-  return static_cast<To>(x);
+  if constexpr (sizeof(To) < sizeof(int64_t)) {
+    const double number = x == x ? x : 0;
+    const double above = number > low ? number : low;
+    const double inside = above < high ? above : high;
+    // Unsigned numbers of 32 bits fit into 64 alone; the rest has vector instructions.
+    if constexpr (std::is_same_v<To, uint32_t>)
+      return static_cast<To>(static_cast<int64_t>(inside));
+    return static_cast<To>(static_cast<int32_t>(inside));
+  } else {
+    if (x != x) return 0;
+    if (x <= low) return std::numeric_limits<To>::min();
+    if (x >= high) return std::numeric_limits<To>::max();
+    return static_cast<To>(x);
+  }
 }
 
 /// A double that rounds to 24 bits or fewer as the integer does: its last bit stands for all below.
@@ -58,51 +74,114 @@ double odd_double(From x) {
   return static_cast<double>(x);
 }
 
+/// x cut to f32, with the last bit set where anything was cut off: it rounds to 16 bits or fewer as
+/// x does.
+float odd_float(double x) {
+  const auto nearest = static_cast<float>(x);
+  auto bits = std::bit_cast<uint32_t>(nearest);
+  const auto back = static_cast<double>(nearest);
+  bits -= std::fabs(back) > std::fabs(x) ? 1 : 0;
+  bits |= back != x ? 1 : 0;
+  return std::bit_cast<float>(bits);
+}
+
+template <typename From>
+double double_of(From x) {
+  if constexpr (std::is_same_v<From, Bool>)
+    return x.bits != 0 ? 1 : 0;
+  else if constexpr (std::is_same_v<From, E4m3>)
+    return static_cast<double>(float_from_f8e4m3(x.bits));
+  else if constexpr (std::is_same_v<From, E5m2>)
+    return static_cast<double>(float_from_f8e5m2(x.bits));
+  else
+    return static_cast<double>(number_of(x));
+}
+
 template <typename From, typename To>
 void loop(const Row& row) {
   const auto* x = static_cast<const From*>(row.in[0]);
   auto* y = static_cast<To*>(row.out);
-  for (int64_t i = 0; i < row.n; ++i) {
-    if constexpr (std::is_integral_v<From> && std::is_integral_v<To>) {
+  const int64_t n = row.n;  // a local: a store of bytes may alias the row
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_integral_v<From> && std::is_integral_v<To>)
       y[i] = static_cast<To>(x[i]);
-    } else {
-      double value;
-      if constexpr (std::is_same_v<From, Bf16>)
-        value = float_from_bf16(x[i].bits);
-      else if constexpr (std::is_same_v<From, F16>)
-        value = float_from_f16(x[i].bits);
-      else if constexpr (std::is_same_v<From, Bool>)
-        value = x[i].bits != 0;
-      else if constexpr (std::is_same_v<From, E4m3>)
-        value = float_from_f8e4m3(x[i].bits);
-      else if constexpr (std::is_same_v<From, E5m2>)
-        value = float_from_f8e5m2(x[i].bits);
-      else if constexpr (std::is_integral_v<From> && !std::is_same_v<To, double>)
-        value = odd_double(x[i]);
-      else
-        value = static_cast<double>(x[i]);
-      if constexpr (std::is_same_v<To, Bf16>)
-        store_from_double(DType::bf16, y, i, value);
-      else if constexpr (std::is_same_v<To, F16>)
-        store_from_double(DType::f16, y, i, value);
-      else if constexpr (std::is_same_v<To, E4m3>)
-        store_from_double(DType::f8e4m3, y, i, value);
-      else if constexpr (std::is_same_v<To, E5m2>)
-        store_from_double(DType::f8e5m2, y, i, value);
-      else if constexpr (std::is_same_v<To, Bool>)
-        y[i].bits = value != 0;
-      else if constexpr (std::is_integral_v<To>)
-        y[i] = to_integer<To>(value);
-      else
-        y[i] = static_cast<To>(value);
-    }
+    else if constexpr (std::is_integral_v<From> && std::is_same_v<To, Bool>)
+      y[i].bits = x[i] != 0;
+    else if constexpr (std::is_same_v<To, Bool>)
+      y[i].bits = double_of(x[i]) != 0;
+    else if constexpr (std::is_same_v<From, Bool> && std::is_integral_v<To>)
+      y[i] = x[i].bits != 0;
+    else if constexpr (std::is_integral_v<To>)
+      y[i] = to_integer<To>(double_of(x[i]));
+    else if constexpr (std::is_integral_v<From> && !std::is_same_v<To, double>)
+      y[i] = static_cast<To>(odd_double(x[i]));
+    else
+      y[i] = static_cast<To>(double_of(x[i]));
+  }
+}
+
+/// Numbers to f32 in such a way that they round to a narrow float as they would at once.
+template <typename From>
+void to_odd_float(const Row& row) {
+  const auto* x = static_cast<const From*>(row.in[0]);
+  auto* y = static_cast<float*>(row.out);
+  const int64_t n = row.n;
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_integral_v<From>)
+      y[i] = odd_float(odd_double(x[i]));
+    else
+      y[i] = odd_float(double_of(x[i]));
+  }
+}
+
+template <typename To>
+void float_to_f8(const Row& row) {
+  const auto* x = static_cast<const float*>(row.in[0]);
+  for (int64_t i = 0; i < row.n; ++i)
+    store_from_double(std::is_same_v<To, E4m3> ? DType::f8e4m3 : DType::f8e5m2, row.out, i,
+                      static_cast<double>(x[i]));
+}
+
+/// From f32 to a narrow float.
+template <typename To>
+RowFunction narrowing() {
+  if constexpr (std::is_same_v<To, F16>)
+    return vector_cast(DType::f32, DType::f16);
+  else if constexpr (std::is_same_v<To, Bf16>)
+    return vector_cast(DType::f32, DType::bf16);
+  else
+    return &float_to_f8<To>;
+}
+
+/// To a narrow float by way of f32, a piece in L1 at a time.
+template <typename From, typename To>
+void through_float(const Row& row) {
+  constexpr int64_t kPiece = 512;
+  std::array<float, kPiece> piece;
+  const RowFunction narrow = narrowing<To>();
+  for (int64_t begin = 0; begin < row.n; begin += kPiece) {
+    Row part;
+    part.in[0] = static_cast<const From*>(row.in[0]) + begin;
+    part.out = piece.data();
+    part.n = std::min(kPiece, row.n - begin);
+    to_odd_float<From>(part);
+    part.in[0] = piece.data();
+    part.out = static_cast<To*>(row.out) + begin;
+    narrow(part);
   }
 }
 
 RowFunction cast_row(DType from, DType to) {
   if (const RowFunction run = vector_cast(from, to); run != nullptr) return run;
-  return with_type(from, [&](auto f) {
-    return with_type(to, [&](auto t) -> RowFunction { return &loop<decltype(f), decltype(t)>; });
+  return with_type(from, [&]<typename From>(From) {
+    return with_type(to, [&]<typename To>(To) -> RowFunction {
+      if constexpr (std::is_same_v<From, float> && kIsNarrowFloat<To>)
+        return narrowing<To>();
+      else if constexpr (kIsNarrowFloat<To>)
+        return &through_float<From, To>;
+      else
+        return &loop<From, To>;
+    });
   });
 }
 

@@ -74,7 +74,13 @@ inline void fill_values(std::byte* to, const std::byte* value, int64_t bytes, in
     using T = decltype(sample);
     T v;
     std::memcpy(&v, value, sizeof(T));
-    std::fill_n(reinterpret_cast<T*>(to), count, v);
+    constexpr int64_t kBlock = 64 / sizeof(T);  // values that are copied at a time
+    T block[kBlock];
+    std::fill_n(block, kBlock, v);
+    int64_t i = 0;
+    for (; i + kBlock <= count; i += kBlock)
+      std::memcpy(to + i * int64_t{sizeof(T)}, block, sizeof block);
+    std::memcpy(to + i * int64_t{sizeof(T)}, block, static_cast<size_t>(count - i) * sizeof(T));
   };
   switch (bytes) {
     case 1:

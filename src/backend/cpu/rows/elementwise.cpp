@@ -43,9 +43,6 @@ void libm_fmod(const Row& row) {
 // Rare ops for which the C library is fast enough.
 constexpr RowEntry kLibmRows[] = {{Op::pow, DType::f32, &libm_pow},
                                   {Op::tan, DType::f32, &libm_unary<std::tan>},
-                                  {Op::asin, DType::f32, &libm_unary<std::asin>},
-                                  {Op::acos, DType::f32, &libm_unary<std::acos>},
-                                  {Op::atan, DType::f32, &libm_unary<std::atan>},
                                   {Op::sinh, DType::f32, &libm_unary<std::sinh>},
                                   {Op::cosh, DType::f32, &libm_unary<std::cosh>},
                                   {Op::asinh, DType::f32, &libm_unary<std::asinh>},

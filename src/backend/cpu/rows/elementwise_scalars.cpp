@@ -24,16 +24,18 @@ template <typename T, typename Y, auto kFunction>
 void row_of(const Row& row) {
   const auto *a = static_cast<const T*>(row.in[0]), *b = static_cast<const T*>(row.in[1]);
   auto* y = static_cast<Y*>(row.out);
-  if (row.repeated == 0) {
-    for (int64_t i = 0; i < row.n; ++i) y[i] = static_cast<Y>(kFunction(a[i], b[i]));
+  const int64_t count = row.n;  // a local: a store of bytes may alias the row
+  const uint32_t repeated = row.repeated;
+  if (repeated == 0) {
+    for (int64_t i = 0; i < count; ++i) y[i] = static_cast<Y>(kFunction(a[i], b[i]));
     return;
   }
   std::array<T, kPiece> same;
-  std::fill_n(same.begin(), std::min(kPiece, row.n), row.repeated & 1 ? *a : *b);
-  for (int64_t begin = 0; begin < row.n; begin += kPiece) {
-    const int64_t n = std::min(kPiece, row.n - begin);
-    const T* const left = row.repeated & 1 ? same.data() : a + begin;
-    const T* const right = row.repeated & 2 ? same.data() : b + begin;
+  std::fill_n(same.begin(), std::min(kPiece, count), repeated & 1 ? *a : *b);
+  for (int64_t begin = 0; begin < count; begin += kPiece) {
+    const int64_t n = std::min(kPiece, count - begin);
+    const T* const left = repeated & 1 ? same.data() : a + begin;
+    const T* const right = repeated & 2 ? same.data() : b + begin;
     for (int64_t i = 0; i < n; ++i) y[begin + i] = static_cast<Y>(kFunction(left[i], right[i]));
   }
 }
@@ -164,7 +166,8 @@ template <double (*kFunction)(double)>
 void unary_f64(const Row& row) {
   const auto* x = static_cast<const double*>(row.in[0]);
   auto* y = static_cast<double*>(row.out);
-  for (int64_t i = 0; i < row.n; ++i) y[i] = kFunction(x[i]);
+  const int64_t n = row.n;
+  for (int64_t i = 0; i < n; ++i) y[i] = kFunction(x[i]);
 }
 
 double negative(double x) { return -x; }

@@ -1,5 +1,9 @@
-// Rows of where (any dtype, by its size) and the conversions between f32 and the 16-bit floats, i32
-// and bool.
+// Rows of where (any dtype, by its size), the conversions between f32 and the 16-bit floats, i32
+// and bool, and those of floats to i8, u8 and i32.
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
 
 #include "backend/cpu/rows/elementwise_rows.h"
 #include "backend/cpu/simd/simd_types.h"
@@ -10,25 +14,36 @@
 // After foreach_target:
 #include <hwy/highway.h>
 
-#include "backend/cpu/simd/simd-inl.h"
+#include "backend/cpu/simd/vmath-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace brrr::cpu::HWY_NAMESPACE {
 namespace {
 
-template <bool kRepeatA, bool kRepeatB>
-void select_32(const uint8_t* c, const uint32_t* a, const uint32_t* b, uint32_t* y, int64_t n) {
-  const DI d;
-  const auto* ia = reinterpret_cast<const int32_t*>(a);
-  const auto* ib = reinterpret_cast<const int32_t*>(b);
-  auto* iy = reinterpret_cast<int32_t*>(y);
-  const auto va = hn::Set(d, *ia), vb = hn::Set(d, *ib);
+/// The lanes of a condition, as wide as those of `d`.
+template <typename D>
+HWY_INLINE hn::Vec<D> load_condition(D d, const uint8_t* c) {
+  const auto bytes = hn::LoadU(hn::Rebind<uint8_t, D>(), c);
+  if constexpr (sizeof(hn::TFromD<D>) == 1)
+    return bytes;
+  else if constexpr (sizeof(hn::TFromD<D>) == 8)
+    return hn::PromoteTo(d, hn::PromoteTo(hn::Rebind<uint32_t, D>(), bytes));
+  else
+    return hn::PromoteTo(d, bytes);
+}
+
+/// Computes y[i] = c[i] ? a[i] : b[i]. Unsigned T.
+template <typename T, bool kRepeatA, bool kRepeatB>
+void select_vectors(const uint8_t* c, const T* a, const T* b, T* y, int64_t n) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto va = hn::Set(d, *a), vb = hn::Set(d, *b);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const auto off = hn::Eq(hn::PromoteTo(d, hn::LoadU(D8(), c + i)), hn::Zero(d));
-    hn::StoreU(hn::IfThenElse(off, kRepeatB ? vb : hn::LoadU(d, ib + i),
-                              kRepeatA ? va : hn::LoadU(d, ia + i)),
-               d, iy + i);
+  for (; i + lanes <= n; i += lanes) {
+    const auto off = hn::Eq(load_condition(d, c + i), hn::Zero(d));
+    hn::StoreU(hn::IfThenElse(off, kRepeatB ? vb : hn::LoadU(d, b + i),
+                              kRepeatA ? va : hn::LoadU(d, a + i)),
+               d, y + i);
   }
   for (; i < n; ++i) y[i] = c[i] ? a[kRepeatA ? 0 : i] : b[kRepeatB ? 0 : i];
 }
@@ -44,20 +59,17 @@ void select(const Row& row) {
     const T* from = *c ? a : b;
     if ((*c ? step_a : step_b) == 0) {
       const T value = *from;
-      for (int64_t i = 0; i < row.n; ++i) y[i] = value;
+      std::fill_n(y, row.n, value);
     } else if (from != y) {
       std::memmove(y, from, static_cast<size_t>(row.n) * sizeof(T));
     }
     return;
   }
-  if constexpr (sizeof(T) == 4) {
-    using Function = void (*)(const uint8_t*, const T*, const T*, T*, int64_t);
-    static constexpr Function kFunctions[] = {&select_32<false, false>, &select_32<true, false>,
-                                              &select_32<false, true>, &select_32<true, true>};
-    kFunctions[row.repeated >> 1](c, a, b, y, row.n);
-  } else {
-    for (int64_t i = 0; i < row.n; ++i) y[i] = c[i] ? a[i * step_a] : b[i * step_b];
-  }
+  using Function = void (*)(const uint8_t*, const T*, const T*, T*, int64_t);
+  static constexpr Function kFunctions[] = {
+      &select_vectors<T, false, false>, &select_vectors<T, true, false>,
+      &select_vectors<T, false, true>, &select_vectors<T, true, true>};
+  kFunctions[row.repeated >> 1](c, a, b, y, row.n);
 }
 
 constexpr RowEntry kSelect[] = {
@@ -92,7 +104,60 @@ void bool_to_float(const Row& row) {
   for (; i < row.n; ++i) y[i] = x[i] ? 1.0f : 0.0f;
 }
 
+/// Floats cut to integers: NaN becomes 0, what lies beyond the range of To its nearest end.
+template <typename From, typename To>
+void float_to_int(const Row& row) {
+  constexpr float kLow = static_cast<float>(std::numeric_limits<To>::min());
+  const auto* x = static_cast<const From*>(row.in[0]);
+  auto* y = static_cast<To*>(row.out);
+  const auto cut = [&](VF v) BRRR_INLINE_BODY {
+    const VF number = hn::IfThenElse(hn::IsNaN(v), hn::Zero(DF()), v);
+    if constexpr (sizeof(To) == 4) {
+      // 2^31 - 1 is no float, and 2^31 no i32.
+      const auto is_high = hn::Ge(number, splat(0x1p31f));
+      const auto cut_in_range = hn::ConvertTo(
+          DI(), hn::IfThenElse(is_high, hn::Zero(DF()), clamp(number, kLow, 0x1p31f)));
+      return hn::IfThenElse(hn::RebindMask(DI(), is_high),
+                            hn::Set(DI(), std::numeric_limits<int32_t>::max()), cut_in_range);
+    } else {
+      constexpr float kHigh = static_cast<float>(std::numeric_limits<To>::max());
+      return hn::ConvertTo(DI(), clamp(number, kLow, kHigh));
+    }
+  };
+  int64_t i = 0;
+  for (; i < row.n; i += kLanes) {
+    const int64_t n = std::min<int64_t>(kLanes, row.n - i);
+    const auto whole = cut(n == kLanes ? load(x + i) : load_part(x + i, n));
+    if constexpr (sizeof(To) == 4) {
+      if (n == kLanes) {
+        hn::StoreU(whole, DI(), y + i);
+        continue;
+      }
+    }
+    const hn::Rebind<To, DI> narrow;
+    To buffer[kLanes];
+    if constexpr (sizeof(To) == 4)
+      hn::StoreU(whole, DI(), buffer);
+    else if (n == kLanes) {
+      hn::StoreU(hn::DemoteTo(narrow, whole), narrow, y + i);
+      continue;
+    } else {
+      hn::StoreU(hn::DemoteTo(narrow, whole), narrow, buffer);
+    }
+    std::memcpy(y + i, buffer, static_cast<size_t>(n) * sizeof(To));
+  }
+}
+
 constexpr CastEntry kCasts[] = {
+    {DType::f32, DType::i32, &float_to_int<float, int32_t>},
+    {DType::f16, DType::i32, &float_to_int<F16, int32_t>},
+    {DType::bf16, DType::i32, &float_to_int<Bf16, int32_t>},
+    {DType::f32, DType::u8, &float_to_int<float, uint8_t>},
+    {DType::f16, DType::u8, &float_to_int<F16, uint8_t>},
+    {DType::bf16, DType::u8, &float_to_int<Bf16, uint8_t>},
+    {DType::f32, DType::i8, &float_to_int<float, int8_t>},
+    {DType::f16, DType::i8, &float_to_int<F16, int8_t>},
+    {DType::bf16, DType::i8, &float_to_int<Bf16, int8_t>},
     {DType::f32, DType::bf16, &convert<float, Bf16>},
     {DType::bf16, DType::f32, &convert<Bf16, float>},
     {DType::f32, DType::f16, &convert<float, F16>},

@@ -1,5 +1,6 @@
 // gather: copies of runs of bytes, of any dtype.
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/kernel_list.h"
@@ -24,9 +25,12 @@ class GatherKernel final : public Kernel {
 
   void run(const KernelArgs& args) override {
     const Id* ids = static_cast<const Id*>(args.in[1]);
-    for (int64_t i = 0; i < ids_; ++i)
-      if (ids[i] < -count_ || ids[i] >= count_)
-        user_error("[gather] index {} lies outside an axis of {}", ids[i], count_);
+    check(ids);
+    if (follow_each_other(ids)) return gather_stretches(args, ids);
+    if (run_bytes_ == 1) return gather_elements<uint8_t>(args, ids);
+    if (run_bytes_ == 2) return gather_elements<uint16_t>(args, ids);
+    if (run_bytes_ == 4) return gather_elements<uint32_t>(args, ids);
+    if (run_bytes_ == 8) return gather_elements<uint64_t>(args, ids);
     const auto* x = static_cast<const std::byte*>(args.in[0]);
     auto* y = static_cast<std::byte*>(args.out[0]);
     parallel_for(outer_ * ids_, row_grain(run_bytes_, kByteGrain), [&](int64_t begin, int64_t end) {
@@ -39,6 +43,61 @@ class GatherKernel final : public Kernel {
   }
 
  private:
+  void check(const Id* ids) const {
+    const int64_t count = count_;
+    bool fits = true;
+    for (int64_t i = 0; i < ids_; ++i) fits &= ids[i] >= -count && ids[i] < count;
+    if (fits) return;
+    for (int64_t i = 0; i < ids_; ++i)
+      if (ids[i] < -count || ids[i] >= count)
+        user_error("[gather] index {} lies outside an axis of {}", ids[i], count);
+  }
+
+  /// Whether ids mostly are their predecessors plus one, as those of a padding by reflection are.
+  bool follow_each_other(const Id* ids) const {
+    constexpr int64_t kLongEnough = 16;
+    int64_t stretches = 1;
+    for (int64_t i = 1; i < ids_; ++i) stretches += ids[i] != ids[i - 1] + 1 || ids[i] == 0;
+    return stretches * kLongEnough <= ids_;
+  }
+
+  /// Copies what consecutive ids read at once.
+  void gather_stretches(const KernelArgs& args, const Id* ids) const {
+    const auto* const x = static_cast<const std::byte*>(args.in[0]);
+    auto* const y = static_cast<std::byte*>(args.out[0]);
+    parallel_for(outer_, row_grain(ids_ * run_bytes_, kByteGrain), [&](int64_t begin, int64_t end) {
+      for (int64_t first = 0, next = 0; first < ids_; first = next) {
+        for (next = first + 1; next < ids_ && ids[next] == ids[next - 1] + 1 && ids[next] != 0;)
+          ++next;
+        const int64_t id = ids[first] < 0 ? ids[first] + count_ : ids[first];
+        for (int64_t outer = begin; outer < end; ++outer)
+          copy_run(y + (outer * ids_ + first) * run_bytes_, x + (outer * count_ + id) * run_bytes_,
+                   (next - first) * run_bytes_);
+      }
+    });
+  }
+
+  /// Runs of one element of the size of T, which may lie at any address in x.
+  template <typename T>
+  void gather_elements(const KernelArgs& args, const Id* ids) const {
+    const auto* const x = static_cast<const std::byte*>(args.in[0]);
+    T* const y = static_cast<T*>(args.out[0]);
+    const int64_t count = count_, of_ids = ids_;
+    parallel_for(outer_ * of_ids, kByteGrain / int64_t{sizeof(T)}, [=](int64_t begin, int64_t end) {
+      while (begin < end) {
+        const int64_t outer = begin / of_ids, first = begin - outer * of_ids;
+        const int64_t n = std::min(end - begin, of_ids - first);
+        const std::byte* const from = x + outer * count * int64_t{sizeof(T)};
+        for (int64_t i = 0; i < n; ++i) {
+          const int64_t id = ids[first + i];
+          std::memcpy(y + begin + i, from + (id < 0 ? id + count : id) * int64_t{sizeof(T)},
+                      sizeof(T));
+        }
+        begin += n;
+      }
+    });
+  }
+
   int64_t ids_, count_ = 0, outer_ = 1, run_bytes_ = 0;
 };
 

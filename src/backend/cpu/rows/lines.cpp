@@ -1,234 +1,257 @@
-// Ops for which the order of an axis counts: sort, argmax, running sums and products; and scatter.
-// A line is the elements along the axis; lines are shared among threads.
+// Ops for which the order of an axis counts: argmax, running sums and products; and scatter. Loops
+// over the type, of which the compiler makes vectors.
 
-#include <algorithm>
-#include <cmath>
+#include "backend/cpu/rows/lines.h"
+
+#include <array>
 #include <cstring>
-#include <numeric>
 
 #include "backend/cpu/kernel_list.h"
-#include "backend/cpu/rows/number_types.h"
-#include "backend/cpu/simd/row_support.h"
-#include "base/parallel.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
 
-/// x around the axis of the node.
-struct Lines : AxisSplit {
-  explicit Lines(const NodeView& node)
-      : AxisSplit(split_at(node.in[0].shape, node.attrs().get<int64_t>("axis"))) {}
-  /// Among how many threads they are shared.
-  int64_t parts() const {
-    const int64_t grain = std::max<int64_t>(1, row_grain(count, kRowGrain));
-    return std::min<int64_t>(thread_count(), std::max<int64_t>(1, outer * inner / grain));
+constexpr int64_t kTogether = 256;  // neighbouring lines that are handled together, in L1
+
+/// Whether a stands before b in the order that argmax looks for: NaN before numbers.
+template <bool kSmallest, typename N>
+bool beats(N a, N b) {
+  if constexpr (std::is_floating_point_v<N>) {
+    if (std::isnan(b)) return false;
+    if (std::isnan(a)) return true;
   }
-  /// f(part, line, offset of its first element), elements `inner` apart; parts from 0 to `parts`.
-  template <typename F>
-  void each_in(int64_t parts, F f) const {
-    parallel_parts(outer * inner, parts, [&](int64_t part, int64_t begin, int64_t end) {
-      for (int64_t line = begin; line < end; ++line)
-        f(part, line, line / inner * count * inner + line % inner);
-    });
+  return kSmallest ? a < b : a > b;
+}
+
+/// The place of the first or last extreme of a contiguous line: its value first, which is a
+/// reduction, then where it stands.
+template <bool kSmallest, typename T>
+int64_t place_of_extreme(const T* x, int64_t count, bool last) {
+  using N = Number<T>;
+  constexpr int64_t kPiece = 512;
+  N best = number_of(x[0]);
+  int64_t piece_of_best = 0;
+  bool has_nan = false;
+  for (int64_t begin = 0; begin < count; begin += kPiece) {
+    const int64_t end = std::min(count, begin + kPiece);
+    N extreme = number_of(x[begin]);
+    bool nan = false;
+    for (int64_t i = begin; i < end; ++i) {
+      const N value = number_of(x[i]);
+      extreme =
+          kSmallest ? (value < extreme ? value : extreme) : (value > extreme ? value : extreme);
+      nan |= value != value;
+    }
+    has_nan |= nan;
+    const bool is_better = kSmallest ? extreme < best : extreme > best;
+    if (is_better || (last && extreme == best)) {
+      best = extreme;
+      piece_of_best = begin;
+    }
   }
-  template <typename F>
-  void each(F f) const {
-    each_in(parts(), [&](int64_t, int64_t line, int64_t at) { f(line, at); });
+  if (has_nan) {
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t i = last ? count - 1 - k : k;
+      if (is_nan(number_of(x[i]))) return i;
+    }
   }
-};
-
-template <typename T>
-bool is_nan(T x) {
-  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
-  return false;
+  const int64_t end = std::min(count, piece_of_best + kPiece);
+  if (!last)
+    for (int64_t i = piece_of_best; i < end; ++i)
+      if (number_of(x[i]) == best) return i;
+  int64_t place = 0;
+  for (int64_t i = end; i-- > piece_of_best;)
+    if (number_of(x[i]) == best) {
+      place = i;
+      break;
+    }
+  return place;
 }
 
-// NaN counts as the largest.
-template <typename T>
-bool is_less(T a, T b) {
-  if (is_nan(a)) return false;
-  return is_nan(b) || a < b;
+/// The places of the extremes of `lines` neighbouring lines, `stride` elements from one element of
+/// a line to the next.
+template <bool kSmallest, typename T>
+void places_of_extremes(const T* x, int64_t count, int64_t stride, int64_t lines, bool last,
+                        int64_t* places) {
+  using N = Number<T>;
+  std::array<N, kTogether> best;
+  std::array<int64_t, kTogether> at{};
+  for (int64_t i = 0; i < lines; ++i) best[static_cast<size_t>(i)] = number_of(x[i]);
+  for (int64_t k = 1; k < count; ++k) {
+    const T* const row = x + k * stride;
+    for (int64_t i = 0; i < lines; ++i) {
+      const auto slot = static_cast<size_t>(i);
+      const N value = number_of(row[i]);
+      const bool wins =
+          beats<kSmallest>(value, best[slot]) || (last && !beats<kSmallest>(best[slot], value));
+      best[slot] = wins ? value : best[slot];
+      at[slot] = wins ? k : at[slot];
+    }
+  }
+  std::memcpy(places, at.data(), static_cast<size_t>(lines) * sizeof(int64_t));
 }
 
-/// A kernel whose scratch memory is an array for each thread.
-template <typename F>
-class KernelWithScratch final : public Kernel {
- public:
-  KernelWithScratch(int64_t scratch_bytes, F f) : bytes_(scratch_bytes), f_(std::move(f)) {}
-  int64_t scratch_bytes() const override { return bytes_; }
-  void run(const KernelArgs& args) override { f_(args); }
-
- private:
-  int64_t bytes_;
-  F f_;
-};
-template <typename F>
-std::unique_ptr<Kernel> make_kernel_with_scratch(int64_t scratch_bytes, F f) {
-  return std::make_unique<KernelWithScratch<F>>(scratch_bytes, std::move(f));
-}
-
-/// The order of a line is sorted where the indices come to lie, or in scratch memory where lines
-/// are interleaved. Ties are decided by index, so that an unstable sort, which takes no memory of
-/// its own, gives the stable order.
-template <typename T>
-std::unique_ptr<Kernel> sort_kernel(const NodeView& node) {
-  const Lines lines(node);
-  const int64_t parts = lines.inner == 1 ? 0 : lines.parts();
-  const bool descending = node.attrs().get<bool>("descending");
-  return make_kernel_with_scratch(
-      parts * lines.count * static_cast<int64_t>(sizeof(int64_t)),
-      [lines, parts, descending](const KernelArgs& args) {
-        const T* x = static_cast<const T*>(args.in[0]);
-        T* values = static_cast<T*>(args.out[0]);
-        auto* indices = static_cast<int64_t*>(args.out[1]);
-        lines.each_in(
-            lines.inner == 1 ? lines.parts() : parts, [&](int64_t part, int64_t, int64_t at) {
-              int64_t* order = lines.inner == 1
-                                   ? indices + at
-                                   : reinterpret_cast<int64_t*>(args.scratch) + part * lines.count;
-              std::iota(order, order + lines.count, 0);
-              std::sort(order, order + lines.count, [&](int64_t a, int64_t b) {
-                const T p = x[at + a * lines.inner], q = x[at + b * lines.inner];
-                if (descending ? is_less(q, p) : is_less(p, q)) return true;
-                return !(descending ? is_less(p, q) : is_less(q, p)) && a < b;
-              });
-              for (int64_t k = 0; k < lines.count; ++k) {
-                values[at + k * lines.inner] = x[at + order[k] * lines.inner];
-                if (lines.inner != 1) indices[at + k * lines.inner] = order[k];
-              }
-            });
-      });
-}
-
-template <typename T>
+template <bool kSmallest, typename T>
 std::unique_ptr<Kernel> argmax_kernel(const NodeView& node) {
-  const Lines lines(node);
-  const bool smallest = node.attrs().get<bool>("smallest"), last = node.attrs().get<bool>("last");
-  return make_kernel([lines, smallest, last](const KernelArgs& args) {
-    const T* x = static_cast<const T*>(args.in[0]);
-    auto* y = static_cast<int64_t*>(args.out[0]);
-    // NaN wins over numbers, the first NaN over others.
-    const auto beats = [&](T a, T b) {
-      if (is_nan(b)) return false;
-      return is_nan(a) || (smallest ? a < b : a > b);
-    };
-    lines.each([&](int64_t line, int64_t at) {
-      int64_t best = 0;
-      for (int64_t k = 1; k < lines.count; ++k) {
-        const T a = x[at + k * lines.inner], b = x[at + best * lines.inner];
-        if (beats(a, b) || (last && !beats(b, a))) best = k;
-      }
-      y[line] = best;
-    });
-  });
+  return make_kernel(
+      [lines = Lines(node), last = node.attrs().get<bool>("last")](const KernelArgs& args) {
+        const T* x = static_cast<const T*>(args.in[0]);
+        auto* y = static_cast<int64_t*>(args.out[0]);
+        lines.each_group(kTogether, [&](int64_t, int64_t outer, int64_t first, int64_t n) {
+          const T* const from = x + outer * lines.count * lines.inner + first;
+          int64_t* const to = y + outer * lines.inner + first;
+          if (lines.inner == 1)
+            *to = place_of_extreme<kSmallest>(from, lines.count, last);
+          else
+            places_of_extremes<kSmallest>(from, lines.count, lines.inner, n, last, to);
+        });
+      });
 }
 
 /// Integers wrap around; floats are summed in double.
 template <typename T, bool kMultiplies>
 std::unique_ptr<Kernel> running_kernel(const NodeView& node) {
-  using Total = std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
-  const Lines lines(node);
-  const bool exclusive = node.attrs().get<bool>("exclusive"),
-             reverse = node.attrs().get<bool>("reverse");
-  return make_kernel([lines, exclusive, reverse](const KernelArgs& args) {
-    const T* x = static_cast<const T*>(args.in[0]);
-    T* y = static_cast<T*>(args.out[0]);
-    lines.each([&](int64_t, int64_t at) {
-      Total total = kMultiplies ? 1 : 0;
-      for (int64_t k = 0; k < lines.count; ++k) {
-        const int64_t i = at + (reverse ? lines.count - 1 - k : k) * lines.inner;
-        const auto value = static_cast<Total>(x[i]);
-        if (exclusive) y[i] = static_cast<T>(total);
-        total = kMultiplies ? total * value : total + value;
-        if (!exclusive) y[i] = static_cast<T>(total);
+  using Total = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+  return make_kernel([lines = Lines(node), exclusive = node.attrs().get<bool>("exclusive"),
+                      reverse = node.attrs().get<bool>("reverse")](const KernelArgs& args) {
+    lines.each_group(kTogether, [&](int64_t, int64_t outer, int64_t first, int64_t n) {
+      // Locals: a store of bytes may alias everything else.
+      const int64_t count = lines.count, inner = lines.inner;
+      const bool is_exclusive = exclusive;
+      const int64_t start = outer * count * inner + first + (reverse ? (count - 1) * inner : 0);
+      const int64_t step = reverse ? -inner : inner;
+      const T* x = static_cast<const T*>(args.in[0]) + start;
+      T* y = static_cast<T*>(args.out[0]) + start;
+      const auto put = [](T& to, Total total) {
+        if constexpr (std::is_integral_v<T>)
+          to = static_cast<T>(total);
+        else
+          store_number(to, static_cast<Number<T>>(total));
+      };
+      const auto next = [](Total total, T value) {
+        const auto factor = static_cast<Total>(number_of(value));
+        return kMultiplies ? total * factor : total + factor;
+      };
+      if (n == 1) {
+        Total total = kMultiplies ? 1 : 0;
+        for (int64_t k = 0; k < count; ++k, x += step, y += step) {
+          const Total after = next(total, *x);
+          put(*y, is_exclusive ? total : after);
+          total = after;
+        }
+        return;
       }
+      std::array<Total, kTogether> totals;
+      totals.fill(kMultiplies ? 1 : 0);
+      for (int64_t k = 0; k < count; ++k, x += step, y += step)
+        for (int64_t i = 0; i < n; ++i) {
+          const Total before = totals[static_cast<size_t>(i)], after = next(before, x[i]);
+          put(y[i], is_exclusive ? before : after);
+          totals[static_cast<size_t>(i)] = after;
+        }
     });
   });
 }
 
-/// Rows in their order, columns shared among threads.
+/// Checks and completes indices: negative ones count from the end.
+template <typename Id>
+void complete_ids(const void* given, int64_t count, int64_t rows, int64_t* ids) {
+  const Id* const from = static_cast<const Id*>(given);
+  bool fits = true;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t id = from[i];
+    fits &= id >= -rows && id < rows;
+    ids[i] = id < 0 ? id + rows : id;
+  }
+  if (fits) return;
+  for (int64_t i = 0; i < count; ++i)
+    if (from[i] < -rows || from[i] >= rows)
+      user_error("[scatter] index {} lies outside an axis of {}", from[i], rows);
+}
+
+/// Combines rows in the order of the updates, columns shared among threads.
+template <typename T, typename F>
+void scatter_rows(const int64_t* ids, int64_t count, int64_t width, const T* updates, auto* y,
+                  F combine) {
+  if (width == 1) {
+    for (int64_t i = 0; i < count; ++i) y[ids[i]] = combine(y[ids[i]], updates[i]);
+    return;
+  }
+  parallel_for(width, row_grain(count, kRowGrain), [&](int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < count; ++i) {
+      auto* const to = y + ids[i] * width;
+      const T* const from = updates + i * width;
+      for (int64_t k = begin; k < end; ++k) to[k] = combine(to[k], from[k]);
+    }
+  });
+}
+
+/// T: only moved where the mode is "set", so a type of the size serves.
 template <typename T>
 std::unique_ptr<Kernel> scatter_kernel(const NodeView& node) {
   const int64_t rows = node.in[0].shape.size(0), width = node.in[0].shape.size(1),
                 count = node.in[1].shape.elements();
   const bool wide_ids = node.in[1].dtype == DType::i64;
   const std::string& mode = node.attrs().get<std::string>("mode");
-  const int64_t scratch = count * static_cast<int64_t>(sizeof(int64_t));
+  using N = Number<T>;
+  // Floats of 16 bits are combined in f32 and rounded once.
+  const bool is_widened = !std::is_same_v<N, T> && mode != "set";
+  const int64_t ids_bytes = count * static_cast<int64_t>(sizeof(int64_t));
+  const int64_t scratch =
+      ids_bytes + (is_widened ? rows * width * static_cast<int64_t>(sizeof(N)) : 0);
   return make_kernel_with_scratch(scratch, [=](const KernelArgs& args) {
-    const auto id = [&](int64_t i) {
-      const int64_t given = wide_ids ? static_cast<const int64_t*>(args.in[1])[i]
-                                     : static_cast<const int32_t*>(args.in[1])[i];
-      if (given < -rows || given >= rows)
-        user_error("[scatter] index {} lies outside an axis of {}", given, rows);
-      return given < 0 ? given + rows : given;
-    };
     auto* const ids = reinterpret_cast<int64_t*>(args.scratch);
-    for (int64_t i = 0; i < count; ++i) ids[i] = id(i);
-    T* y = static_cast<T*>(args.out[0]);
-    if (args.in[0] != args.out[0])
-      std::memcpy(y, args.in[0], static_cast<size_t>(rows * width) * sizeof(T));
-    const T* updates = static_cast<const T*>(args.in[2]);
-    using Wide = std::conditional_t<std::is_floating_point_v<T>, T, uint64_t>;
+    (wide_ids ? &complete_ids<int64_t> : &complete_ids<int32_t>)(args.in[1], count, rows, ids);
+    const T* const x = static_cast<const T*>(args.in[0]);
+    T* const y = static_cast<T*>(args.out[0]);
+    const T* const updates = static_cast<const T*>(args.in[2]);
+    if (x != y && !is_widened) std::memcpy(y, x, static_cast<size_t>(rows * width) * sizeof(T));
+    if (mode == "set") return scatter_rows(ids, count, width, updates, y, [](T, T b) { return b; });
     const auto all = [&](auto combine) {
-      parallel_for(width, row_grain(count, kRowGrain), [&](int64_t begin, int64_t end) {
-        for (int64_t i = 0; i < count; ++i)
-          for (int64_t k = begin; k < end; ++k) {
-            T& to = y[ids[i] * width + k];
-            to = combine(to, updates[i * width + k]);
-          }
-      });
+      const auto of_numbers = [combine](N a, T b) {
+        return static_cast<N>(combine(a, number_of(b)));
+      };
+      if constexpr (std::is_same_v<N, T>) {
+        scatter_rows(ids, count, width, updates, y, of_numbers);
+      } else {
+        N* const wide = reinterpret_cast<N*>(args.scratch + ids_bytes);
+        for (int64_t i = 0; i < rows * width; ++i) wide[i] = number_of(x[i]);
+        scatter_rows(ids, count, width, updates, wide, of_numbers);
+        for (int64_t i = 0; i < rows * width; ++i) store_number(y[i], wide[i]);
+      }
     };
+    using Wide = std::conditional_t<std::is_integral_v<N>, uint64_t, N>;
     if (mode == "add")
-      all([](T a, T b) { return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b)); });
+      all([](N a, N b) { return static_cast<Wide>(a) + static_cast<Wide>(b); });
     else if (mode == "mul")
-      all([](T a, T b) { return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b)); });
+      all([](N a, N b) { return static_cast<Wide>(a) * static_cast<Wide>(b); });
     else if (mode == "max")
-      all([](T a, T b) { return std::max(a, b); });
-    else if (mode == "min")
-      all([](T a, T b) { return std::min(a, b); });
+      all([](N a, N b) { return std::max(a, b); });
     else
-      all([](T, T b) { return b; });
-  });
-}
-
-std::string only_plain_numbers(const NodeView& node) {
-  const DType dtype = node.in[0].dtype;
-  const bool is_narrow = is_float(dtype) && bytes_of(dtype) < bytes_of(DType::f32);
-  return is_narrow || dtype == DType::boolean
-             ? fmt::format("{}: only f32, f64 and integers", name_of(dtype))
-             : "";
-}
-
-/// make(T{}) for the type T of operand 0.
-template <typename Make>
-std::unique_ptr<Kernel> by_dtype(const NodeView& node, Make make) {
-  return with_number_type(node.in[0].dtype, [&]<typename T>(T x) -> std::unique_ptr<Kernel> {
-    if constexpr (std::is_arithmetic_v<T>)
-      return make(x);
-    else
-      return nullptr;  // refused by only_plain_numbers()
+      all([](N a, N b) { return std::min(a, b); });
   });
 }
 
 }  // namespace
 
 std::vector<KernelEntry> line_kernels() {
-  const auto entry = [](Op op, const char* name, auto make) {
-    return KernelEntry{op, name, only_plain_numbers, [make](const NodeView& node) {
-                         return by_dtype(node, [&]<typename T>(T x) { return make(node, x); });
-                       }};
-  };
-  return {entry(Op::sort, "lines",
-                []<typename T>(const NodeView& node, T) { return sort_kernel<T>(node); }),
-          entry(Op::argmax, "lines",
-                []<typename T>(const NodeView& node, T) { return argmax_kernel<T>(node); }),
-          entry(Op::cumsum, "lines",
-                []<typename T>(const NodeView& node, T) { return running_kernel<T, false>(node); }),
-          entry(Op::cumprod, "lines",
-                []<typename T>(const NodeView& node, T) { return running_kernel<T, true>(node); }),
-          entry(Op::scatter, "rows",
-                []<typename T>(const NodeView& node, T) { return scatter_kernel<T>(node); })};
+  return {sort_entry(),
+          entry_by_dtype(Op::argmax, "lines",
+                         []<typename T>(const NodeView& node, T) {
+                           return node.attrs().get<bool>("smallest")
+                                      ? argmax_kernel<true, T>(node)
+                                      : argmax_kernel<false, T>(node);
+                         }),
+          entry_by_dtype(
+              Op::cumsum, "lines",
+              []<typename T>(const NodeView& node, T) { return running_kernel<T, false>(node); }),
+          entry_by_dtype(
+              Op::cumprod, "lines",
+              []<typename T>(const NodeView& node, T) { return running_kernel<T, true>(node); }),
+          entry_by_dtype(Op::scatter, "rows", []<typename T>(const NodeView& node, T) {
+            return scatter_kernel<T>(node);
+          })};
 }
 
 }  // namespace brrr::cpu

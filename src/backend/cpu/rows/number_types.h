@@ -1,7 +1,10 @@
 #pragma once
-// The C++ type that stores the elements of a dtype.
+// The C++ type that stores the elements of a dtype, and the type in which they are computed.
 
+#include <bit>
+#include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "backend/cpu/simd/simd_types.h"
 #include "base/dtype.h"
@@ -40,6 +43,41 @@ auto with_number_type(DType t, F&& f) {
     default:
       BRRR_CHECK(false, "{} is no number", name_of(t));
   }
+}
+
+/// An element as the number that it stands for: floats of 16 bits as f32. Without branches, so that
+/// compilers make vectors of loops over it.
+inline float number_of(F16 x) {
+  const uint32_t magnitude = (uint32_t{x.bits} & 0x7fff) << 13, sign = (uint32_t{x.bits} & 0x8000)
+                                                                       << 16;
+  // The exponent's bias is 112 less; infinities and NaN have the largest exponent.
+  const auto scaled = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
+  const uint32_t number = magnitude >= 0x0f800000 ? magnitude | 0x7f800000 : scaled;
+  return std::bit_cast<float>(number | sign);
+}
+inline float number_of(Bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+template <typename T>
+T number_of(T x) {
+  return x;
+}
+template <typename T>
+using Number = decltype(number_of(T{}));
+
+/// Stores a number as T, rounded to nearest where T has 16 bits.
+template <typename T>
+void store_number(T& to, Number<T> x) {
+  if constexpr (std::is_same_v<T, F16>)
+    to.bits = f16_from_float(x);
+  else if constexpr (std::is_same_v<T, Bf16>)
+    to.bits = bf16_from_float(x);
+  else
+    to = static_cast<T>(x);
+}
+
+template <typename T>
+bool is_nan(T x) {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
+  return false;
 }
 
 }  // namespace brrr::cpu

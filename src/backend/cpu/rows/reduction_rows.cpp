@@ -22,7 +22,8 @@ HWY_INLINE VF fold(VF a, VF b) {
     return hn::Add(a, b);
   } else {
     // NaN if either is.
-    return hn::IfThenElse(hn::IsNaN(b), b, hn::IfThenElse(hn::Lt(a, b), b, a));
+    const auto is_better = kFold == Fold::kMax ? hn::Lt(a, b) : hn::Lt(b, a);
+    return hn::IfThenElse(hn::IsNaN(b), b, hn::IfThenElse(is_better, b, a));
   }
 }
 
@@ -31,7 +32,7 @@ double run(const void* data, int64_t n) {
   constexpr int64_t kBlock = 2048;
   constexpr bool kIsSum = kFold == Fold::kSum;
   const T* x = static_cast<const T*>(data);
-  const VF start = splat(kIsSum ? 0.0f : -kInfinity);
+  const VF start = splat(kIsSum ? 0.0f : kFold == Fold::kMax ? -kInfinity : kInfinity);
   double total = 0;
   VF s[4] = {start, start, start, start};
   for (int64_t begin = 0; begin < n; begin += kBlock) {
@@ -47,7 +48,8 @@ double run(const void* data, int64_t n) {
   if constexpr (kIsSum) return total;
   const VF all = fold<kFold>(fold<kFold>(s[0], s[1]), fold<kFold>(s[2], s[3]));
   if (!hn::AllFalse(DF(), hn::IsNaN(all))) return std::numeric_limits<double>::quiet_NaN();
-  return static_cast<double>(max_lanes(all));
+  return static_cast<double>(kFold == Fold::kMax ? max_lanes(all)
+                                                 : hn::GetLane(hn::MinOfLanes(DF(), all)));
 }
 
 /// Rows from `at` on, `kRows` of them, as the tree of eight whose other rows are absent.
@@ -89,14 +91,22 @@ void columns(const void* data, int64_t rows, int64_t stride, float* y, int64_t n
   fold_rest<7, kFold>(x + r * stride, rows - r, stride, y, n, add);
 }
 
-constexpr ReductionRows kTable[2][2] = {{{&run<Fold::kSum, float>, &columns<Fold::kSum, float>},
-                                         {&run<Fold::kSum, Bf16>, &columns<Fold::kSum, Bf16>}},
-                                        {{&run<Fold::kMax, float>, &columns<Fold::kMax, float>},
-                                         {&run<Fold::kMax, Bf16>, &columns<Fold::kMax, Bf16>}}};
+template <Fold kFold, typename T>
+constexpr ReductionRows kRowsOf = {&run<kFold, T>, &columns<kFold, T>};
+template <Fold kFold>
+const ReductionRows& rows_of_fold(DType dtype) {
+  return dtype == DType::f32    ? kRowsOf<kFold, float>
+         : dtype == DType::bf16 ? kRowsOf<kFold, Bf16>
+                                : kRowsOf<kFold, F16>;
+}
 
 }  // namespace
 
-const ReductionRows& reduction_table(Fold f, bool bf16) { return kTable[f == Fold::kMax][bf16]; }
+const ReductionRows& reduction_table(Fold fold, DType dtype) {
+  return fold == Fold::kSum   ? rows_of_fold<Fold::kSum>(dtype)
+         : fold == Fold::kMax ? rows_of_fold<Fold::kMax>(dtype)
+                              : rows_of_fold<Fold::kMin>(dtype);
+}
 
 }  // namespace brrr::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -104,8 +114,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace brrr::cpu {
 HWY_EXPORT(reduction_table);
-const ReductionRows& reduction_rows(Fold fold, bool bf16) {
-  return HWY_DYNAMIC_DISPATCH(reduction_table)(fold, bf16);
+const ReductionRows& reduction_rows(Fold fold, DType dtype) {
+  return HWY_DYNAMIC_DISPATCH(reduction_table)(fold, dtype);
 }
 }  // namespace brrr::cpu
 #endif

@@ -1,20 +1,23 @@
 #pragma once
-// The two inner loops of a reduction, for sum and max: a contiguous run to one number, and rows of
-// a matrix to one row. f32 arithmetic whatever the element type.
+// The two inner loops of a reduction, for sum, max and min: a contiguous run to one number, and
+// rows of a matrix to one row. f32 arithmetic whatever the element type.
 
 #include <cstdint>
 
+#include "base/dtype.h"
+
 namespace brrr::cpu {
 
-enum class Fold { kSum, kMax };
+enum class Fold { kSum, kMax, kMin };
 
 struct ReductionRows {
-  /// x: [n] -> the sum (of blocks of f32 sums, in f64) or the largest, -inf for n = 0; NaN if any
-  /// is.
+  /// x: [n] -> the sum (of blocks of f32 sums, in f64) or the extreme, an infinity for n = 0; NaN
+  /// if any is.
   double (*run)(const void* x, int64_t n);
   /// y: [n] f32 = the fold of x: [rows, n] with rows `stride` elements apart; of y too when `add`.
   void (*columns)(const void* x, int64_t rows, int64_t stride, float* y, int64_t n, bool add);
 };
-const ReductionRows& reduction_rows(Fold fold, bool bf16);
+/// `dtype`: f32, bf16 or f16.
+const ReductionRows& reduction_rows(Fold fold, DType dtype);
 
 }  // namespace brrr::cpu

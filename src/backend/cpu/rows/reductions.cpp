@@ -1,6 +1,6 @@
-// sum and max of f32 and bf16 over any axes. The shape alone decides how a long reduction is cut
-// into pieces, and the partial results are folded in order, so the bits do not depend on the number
-// of threads.
+// sum, max and min of f32 and the floats of 16 bits over any axes. The shape alone decides how a
+// long reduction is cut into pieces, and the partial results are folded in order, so the bits do
+// not depend on the number of threads.
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,6 @@
 #include "backend/cpu/rows/reduced_layout.h"
 #include "backend/cpu/rows/reduction_rows.h"
 #include "backend/cpu/simd/row_support.h"
-#include "backend/cpu/simd/simd_types.h"
 #include "base/parallel.h"
 #include "ops/op.h"
 
@@ -23,10 +22,12 @@ class ReductionKernel final : public Kernel {
  public:
   explicit ReductionKernel(const NodeView& node)
       : layout_(node.in[0].shape, node.attrs().get<std::vector<int64_t>>("axes")),
-        fold_(is(node.node(), Op::sum) ? Fold::kSum : Fold::kMax),
-        bf16_(node.in[0].dtype == DType::bf16),
-        rows_(reduction_rows(fold_, bf16_)),
-        f32_rows_(reduction_rows(fold_, false)),
+        fold_(is(node.node(), Op::sum)   ? Fold::kSum
+              : is(node.node(), Op::max) ? Fold::kMax
+                                         : Fold::kMin),
+        dtype_(node.in[0].dtype),
+        rows_(reduction_rows(fold_, dtype_)),
+        f32_rows_(reduction_rows(fold_, DType::f32)),
         out_elements_(node.out()[0].shape.elements()),
         empty_(node.in[0].shape.elements() == 0),
         kept_(layout_.kept.count()),
@@ -44,7 +45,7 @@ class ReductionKernel final : public Kernel {
     if (empty_) return 0;
     if (!layout_.run_is_kept)
       return pieces_ == 1 ? 0 : kept_ * pieces_ * static_cast<int64_t>(sizeof(double));
-    return pieces_ == 1 && !bf16_
+    return pieces_ == 1 && !is_narrow()
                ? 0
                : kept_ * pieces_ * padded_run() * static_cast<int64_t>(sizeof(float));
   }
@@ -62,20 +63,21 @@ class ReductionKernel final : public Kernel {
  private:
   int64_t run_blocks() const { return (layout_.run + kPiece - 1) / kPiece; }
   int64_t padded_run() const { return (layout_.run + 15) / 16 * 16; }
-  double identity() const { return fold_ == Fold::kSum ? 0.0 : -INFINITY; }
+  bool is_narrow() const { return dtype_ != DType::f32; }
+  double identity() const {
+    return fold_ == Fold::kSum ? 0.0 : fold_ == Fold::kMax ? -INFINITY : INFINITY;
+  }
   const std::byte* at(const void* x, int64_t element) const {
-    return static_cast<const std::byte*>(x) + element * (bf16_ ? 2 : 4);
+    return static_cast<const std::byte*>(x) + element * static_cast<int64_t>(bytes_of(dtype_));
   }
   void put(void* y, int64_t i, double value) const {
-    if (bf16_) {
-      static_cast<Bf16*>(y)[i].bits = bf16_from_float(static_cast<float>(value));
-    } else {
-      static_cast<float*>(y)[i] = static_cast<float>(value);
-    }
+    store_from_double(dtype_, y, i, static_cast<double>(static_cast<float>(value)));
   }
   double join(double a, double b) const {
     if (fold_ == Fold::kSum) return a + b;
-    return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b);
+    return std::isnan(a) || std::isnan(b) ? NAN
+           : fold_ == Fold::kMax          ? std::max(a, b)
+                                          : std::min(a, b);
   }
 
   /// x: [kept, reduced, run] -> [kept, run].
@@ -106,7 +108,7 @@ class ReductionKernel final : public Kernel {
         kept_, row_grain(pieces_ * layout_.run, kRowGrain), [&](int64_t first, int64_t last) {
           for (int64_t k = first; k < last; ++k) {
             float* partial = to + k * pieces_ * stride;
-            if (!bf16_) {
+            if (!is_narrow()) {
               f32_rows_.columns(partial, pieces_, stride,
                                 static_cast<float*>(args.out[0]) + k * layout_.run, layout_.run,
                                 false);
@@ -152,7 +154,7 @@ class ReductionKernel final : public Kernel {
 
   ReducedLayout layout_;
   Fold fold_;
-  bool bf16_;
+  DType dtype_;
   const ReductionRows &rows_, &f32_rows_;
   int64_t out_elements_;
   bool empty_;
@@ -164,9 +166,9 @@ class ReductionKernel final : public Kernel {
 
 std::vector<KernelEntry> reduction_kernels() {
   std::vector<KernelEntry> list;
-  for (const Op op : {Op::sum, Op::max})
+  for (const Op op : {Op::sum, Op::max, Op::min})
     list.push_back(
-        {op, "rows", only_f32_or_bf16, [](const NodeView& node) -> std::unique_ptr<Kernel> {
+        {op, "rows", only_f32_or_16_bits, [](const NodeView& node) -> std::unique_ptr<Kernel> {
            return std::make_unique<ReductionKernel>(node);
          }});
   for (KernelEntry& entry : scalar_reduction_kernels()) list.push_back(std::move(entry));

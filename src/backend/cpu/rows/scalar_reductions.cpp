@@ -1,6 +1,6 @@
-// sum, max, min and product of integers, f64 and f16 over any axes, and min and product of f32 and
-// bf16: loops over the type that the compiler makes vectors of. Floats are folded in double, in the
-// order of the elements; integers wrap around.
+// sum, max, min and product of integers and f64 over any axes, and products of the other floats:
+// loops over the type that the compiler makes vectors of. Floats are folded in double, in an
+// order that the shape alone decides; integers wrap around.
 
 #include <array>
 #include <cmath>
@@ -18,16 +18,8 @@
 namespace brrr::cpu {
 namespace {
 
+constexpr size_t kLanes = 8;  // accumulators of a run, so that folds do not wait for each other
 constexpr int64_t kColumns = 256;  // kept elements that are folded side by side, in L1
-
-double value_of(F16 x) { return static_cast<double>(float_from_f16(x.bits)); }
-double value_of(Bf16 x) { return static_cast<double>(float_from_bf16(x.bits)); }
-double value_of(float x) { return static_cast<double>(x); }
-double value_of(double x) { return x; }
-template <typename T>
-T value_of(T x) {
-  return x;
-}
 
 /// The accumulator. Sums and products of integers are computed modulo 2^64 and cut to T at the end.
 template <typename T, Op kOp>
@@ -50,10 +42,9 @@ template <typename A, Op kOp>
 A folded(A a, A b) {
   if constexpr (kOp == Op::sum) return a + b;
   if constexpr (kOp == Op::product) return a * b;
-  if constexpr (std::is_floating_point_v<A>)
-    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<A>::quiet_NaN();
-  if constexpr (kOp == Op::max) return b > a ? b : a;
-  return b < a ? b : a;
+  // A NaN stays: as `a`, which no comparison replaces, or as `b`.
+  if constexpr (kOp == Op::max) return b > a || b != b ? b : a;
+  return b < a || b != b ? b : a;
 }
 
 template <typename T, typename A>
@@ -92,16 +83,29 @@ class ScalarReduction final : public Kernel {
     parallel_for(out_elements_, row_grain(reduced_ * layout_.run, kRowGrain),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t k = begin; k < end; ++k) {
-                     A total = start_of<A, kOp>();
+                     // The place in its run alone says into which lane an element is folded.
+                     std::array<A, kLanes> lanes;
+                     lanes.fill(start_of<A, kOp>());
                      const T* const first = x + layout_.kept.at(k);
-                     for (int64_t r = 0; r < reduced_; ++r) {
-                       const T* const from = first + layout_.reduced.at(r);
-                       for (int64_t i = 0; i < layout_.run; ++i)
-                         total = folded<A, kOp>(total, static_cast<A>(value_of(from[i])));
-                     }
+                     for (int64_t r = 0; r < reduced_; ++r)
+                       fold_run(first + layout_.reduced.at(r), layout_.run, lanes);
+                     A total = lanes[0];
+                     for (size_t i = 1; i < kLanes; ++i) total = folded<A, kOp>(total, lanes[i]);
                      store(y[k], total);
                    }
                  });
+  }
+
+  static void fold_run(const T* x, int64_t n, std::array<A, kLanes>& into) {
+    std::array<A, kLanes> lanes = into;
+    int64_t i = 0;
+    for (; i + static_cast<int64_t>(kLanes) <= n; i += kLanes)
+      for (size_t lane = 0; lane < kLanes; ++lane)
+        lanes[lane] = folded<A, kOp>(lanes[lane],
+                                     static_cast<A>(number_of(x[i + static_cast<int64_t>(lane)])));
+    for (size_t lane = 0; i < n; ++i, ++lane)
+      lanes[lane] = folded<A, kOp>(lanes[lane], static_cast<A>(number_of(x[i])));
+    into = lanes;
   }
 
   // Folds kColumns neighbouring results at a time, so that their accumulators stay in L1.
@@ -119,7 +123,7 @@ class ScalarReduction final : public Kernel {
                        const T* const from = first + layout_.reduced.at(r);
                        for (int64_t i = 0; i < n; ++i)
                          totals[static_cast<size_t>(i)] = folded<A, kOp>(
-                             totals[static_cast<size_t>(i)], static_cast<A>(value_of(from[i])));
+                             totals[static_cast<size_t>(i)], static_cast<A>(number_of(from[i])));
                      }
                      for (int64_t i = 0; i < n; ++i)
                        store(y[row * layout_.run + column + i], totals[static_cast<size_t>(i)]);
@@ -146,18 +150,19 @@ std::string any_number(const NodeView& node) {
 }
 
 /// Refuses the dtypes that reductions.cpp has vector code for.
-std::string no_f32_or_bf16(const NodeView& node) {
+std::string only_integers_or_f64(const NodeView& node) {
   const DType dtype = node.in[0].dtype;
-  return dtype == DType::f32 || dtype == DType::bf16 ? "f32 and bf16 have vector code"
-                                                     : any_number(node);
+  return is_integer(dtype) || dtype == DType::f64
+             ? ""
+             : fmt::format("dtype {}: only integers and f64", name_of(dtype));
 }
 
 }  // namespace
 
 std::vector<KernelEntry> scalar_reduction_kernels() {
-  return {{Op::sum, "elements", no_f32_or_bf16, make<Op::sum>},
-          {Op::max, "elements", no_f32_or_bf16, make<Op::max>},
-          {Op::min, "elements", any_number, make<Op::min>},
+  return {{Op::sum, "elements", only_integers_or_f64, make<Op::sum>},
+          {Op::max, "elements", only_integers_or_f64, make<Op::max>},
+          {Op::min, "elements", only_integers_or_f64, make<Op::min>},
           {Op::product, "elements", any_number, make<Op::product>}};
 }
 

@@ -7,14 +7,11 @@
 #include "ops/op.h"
 
 namespace brrr::cpu {
-namespace {}  // namespace
-
 std::vector<KernelEntry> softmax_kernels() {
   KernelEntry forward{
-      Op::softmax, "rows", only_f32_or_bf16, [](const NodeView& node) {
+      Op::softmax, "rows", only_f32_or_16_bits, [](const NodeView& node) {
         const DType t = node.in[0].dtype;
-        return make_kernel([rows = rows_of(node.in[0].shape),
-                            run = softmax_rows(t == DType::bf16).forward,
+        return make_kernel([rows = rows_of(node.in[0].shape), run = softmax_rows(t).forward,
                             bytes = static_cast<int64_t>(bytes_of(t))](const KernelArgs& args) {
           const auto* x = static_cast<const std::byte*>(args.in[0]);
           auto* y = static_cast<std::byte*>(args.out[0]);
@@ -26,10 +23,9 @@ std::vector<KernelEntry> softmax_kernels() {
         });
       }};
   KernelEntry backward{
-      Op::softmax_grad, "rows", only_f32_or_bf16, [](const NodeView& node) {
+      Op::softmax_grad, "rows", only_f32_or_16_bits, [](const NodeView& node) {
         const DType t = node.in[0].dtype;
-        return make_kernel([rows = rows_of(node.in[0].shape),
-                            run = softmax_rows(t == DType::bf16).backward,
+        return make_kernel([rows = rows_of(node.in[0].shape), run = softmax_rows(t).backward,
                             bytes = static_cast<int64_t>(bytes_of(t))](const KernelArgs& args) {
           const auto* dy = static_cast<const std::byte*>(args.in[0]);
           const auto* y = static_cast<const std::byte*>(args.in[1]);

@@ -69,12 +69,15 @@ void backward(const void* dy_rows, const void* y_rows, void* dx_rows, int64_t ro
   }
 }
 
-constexpr SoftmaxRows kTable[] = {{&forward<float>, &backward<float>},
-                                  {&forward<Bf16>, &backward<Bf16>}};
+constexpr SoftmaxRows kRowsOfF32 = {&forward<float>, &backward<float>},
+                      kRowsOfBf16 = {&forward<Bf16>, &backward<Bf16>},
+                      kRowsOfF16 = {&forward<F16>, &backward<F16>};
 
 }  // namespace
 
-const SoftmaxRows& softmax_table(bool bf16) { return kTable[bf16]; }
+const SoftmaxRows& softmax_table(DType dtype) {
+  return dtype == DType::f32 ? kRowsOfF32 : dtype == DType::bf16 ? kRowsOfBf16 : kRowsOfF16;
+}
 
 }  // namespace brrr::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -82,6 +85,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace brrr::cpu {
 HWY_EXPORT(softmax_table);
-const SoftmaxRows& softmax_rows(bool bf16) { return HWY_DYNAMIC_DISPATCH(softmax_table)(bf16); }
+const SoftmaxRows& softmax_rows(DType dtype) { return HWY_DYNAMIC_DISPATCH(softmax_table)(dtype); }
 }  // namespace brrr::cpu
 #endif

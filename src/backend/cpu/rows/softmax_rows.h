@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/dtype.h"
+
 namespace brrr::cpu {
 
 struct SoftmaxRows {
@@ -11,6 +13,7 @@ struct SoftmaxRows {
   /// dy, y, dx: [rows, n], dx may be dy or y.
   void (*backward)(const void* dy, const void* y, void* dx, int64_t rows, int64_t n);
 };
-const SoftmaxRows& softmax_rows(bool bf16);
+/// `dtype`: f32, bf16 or f16.
+const SoftmaxRows& softmax_rows(DType dtype);
 
 }  // namespace brrr::cpu

@@ -42,6 +42,12 @@ struct RowChunks {
   int64_t end(int64_t chunk) const { return std::min(rows, (chunk + 1) * size); }
 };
 
+inline std::string only_f32_or_16_bits(const NodeView& node) {
+  const DType t = node.in[0].dtype;
+  if (t != DType::f32 && t != DType::bf16 && t != DType::f16)
+    return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t));
+  return "";
+}
 inline std::string only_f32_or_bf16(const NodeView& node) {
   const DType t = node.in[0].dtype;
   if (t != DType::f32 && t != DType::bf16)

@@ -1,5 +1,5 @@
-// sin and cos on vectors of f32. Relative error against double below 3e-7 over the whole range
-// (cpu_math_test); zeros, infinities and NaN as in libm.
+// sin, cos and the inverse functions on vectors of f32. Relative error against double below 3e-7
+// over the whole range (cpu_math_test); zeros, infinities and NaN as in libm.
 
 #if defined(BRRR_TRIG_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef BRRR_TRIG_INL_H
@@ -83,6 +83,64 @@ HWY_INLINE VF sine(VF x) {
 
 HWY_INLINE VF f_sin(VF x) { return sine<0, libm_sin>(x); }
 HWY_INLINE VF f_cos(VF x) { return sine<1, libm_cos>(x); }
+
+constexpr float kHalfPi = 1.57079637f, kHalfPiRest = -4.37113883e-8f;
+
+/// asin(x) for 0 <= x <= 1/2; `x2`: x squared. Minimax polynomial of the Cephes library.
+HWY_INLINE VF asin_small(VF x, VF x2) {
+  static constexpr float c[] = {1.6666752422e-1f, 7.4953002686e-2f, 4.5470025998e-2f,
+                                2.4181311049e-2f, 4.2163199048e-2f};
+  return hn::MulAdd(hn::Mul(x, x2), polynomial(x2, c), x);
+}
+
+/// asin |x|, or acos |x|. Beyond 1/2 by asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)).
+struct ArcOfMagnitude {
+  VF small;  // asin of what is at most 1/2
+  hn::Mask<DF> is_large;
+};
+HWY_INLINE ArcOfMagnitude arc_of_magnitude(VF a) {
+  const auto is_large = hn::Gt(a, splat(0.5f));
+  const VF rest = hn::Mul(hn::Sub(splat(1.0f), a), splat(0.5f));  // NaN's root beyond 1
+  const VF x2 = hn::IfThenElse(is_large, rest, hn::Mul(a, a));
+  const VF x = hn::IfThenElse(is_large, hn::Sqrt(rest), a);
+  return {asin_small(x, x2), is_large};
+}
+
+HWY_INLINE VF f_asin(VF x) {
+  const ArcOfMagnitude arc = arc_of_magnitude(hn::Abs(x));
+  const VF large =
+      hn::Add(hn::NegMulAdd(splat(2.0f), arc.small, splat(kHalfPiRest)), splat(kHalfPi));
+  return hn::CopySign(hn::IfThenElse(arc.is_large, large, arc.small), x);
+}
+
+HWY_INLINE VF f_acos(VF x) {
+  const ArcOfMagnitude arc = arc_of_magnitude(hn::Abs(x));
+  const auto is_negative = hn::Lt(x, hn::Zero(DF()));
+  const VF twice = hn::Add(arc.small, arc.small);
+  const VF from_pi = hn::Add(hn::Sub(splat(2 * kHalfPiRest), twice), splat(2 * kHalfPi));
+  const VF signed_small = hn::CopySign(arc.small, x);
+  const VF from_half_pi = hn::Add(hn::Sub(splat(kHalfPiRest), signed_small), splat(kHalfPi));
+  return hn::IfThenElse(arc.is_large, hn::IfThenElse(is_negative, from_pi, twice), from_half_pi);
+}
+
+/// Beyond tan(pi/8) by atan(x) = pi/4 + atan((x - 1) / (x + 1)), beyond tan(3 pi/8) by
+/// atan(x) = pi/2 - atan(1 / x). Minimax polynomial of the Cephes library.
+HWY_INLINE VF f_atan(VF x) {
+  static constexpr float c[] = {-3.33329491539e-1f, 1.99777106478e-1f, -1.38776856032e-1f,
+                                8.05374449538e-2f};
+  const VF a = hn::Abs(x), one = splat(1.0f), zero = hn::Zero(DF());
+  const auto is_large = hn::Gt(a, splat(2.41421356f)), is_middle = hn::Gt(a, splat(0.414213562f));
+  const VF over =
+      hn::IfThenElse(is_large, splat(-1.0f), hn::IfThenElse(is_middle, hn::Sub(a, one), a));
+  const VF under = hn::IfThenElse(is_large, a, hn::IfThenElse(is_middle, hn::Add(a, one), one));
+  const VF t = hn::Div(over, under), t2 = hn::Mul(t, t);
+  const VF turn =
+      hn::IfThenElse(is_large, splat(kHalfPi), hn::IfThenElse(is_middle, splat(kHalfPi / 2), zero));
+  const VF rest = hn::IfThenElse(is_large, splat(kHalfPiRest),
+                                 hn::IfThenElse(is_middle, splat(kHalfPiRest / 2), zero));
+  const VF small = hn::MulAdd(hn::Mul(t, t2), polynomial(t2, c), t);
+  return hn::CopySign(hn::Add(hn::Add(small, rest), turn), x);
+}
 
 }  // namespace
 }  // namespace brrr::cpu::HWY_NAMESPACE

@@ -1,8 +1,13 @@
-// Convolutions on the CPU. Their products are those of gemm(), whose bits depend neither on the
-// number of threads nor on the size of the other side; oneDNN's promise neither, and read images in
-// blocks of channels, into and out of which every image would have to be moved. Convolutions of one
-// channel each have no product worth the name: they go window by window. Where an image has only a
-// few windows, the weights are the work: they are read once, as they lie, against all of them.
+// Convolutions on the CPU, the first that accepts a node:
+// - dots: an image has a few windows, so the weights are the work. They are read once, as they lie,
+//   against all windows.
+// - windows: groups of one channel each, whose rows are long. Row by row of windows.
+// - direct: shifted views of padded planes (direct_conv.h).
+// - products: gemm(), of x itself where windows are elements, else of columns. For the latter,
+// 16-bit
+//   dtypes whose products go by way of tiles.
+// oneDNN's kernels promise no bits that are independent of the number of threads, and read images
+// in blocks of channels, into and out of which every image would have to be moved.
 
 #include "backend/cpu/spatial/conv.h"
 
@@ -10,6 +15,8 @@
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/spatial/columns.h"
+#include "backend/cpu/spatial/conv_sizes.h"
+#include "backend/cpu/spatial/direct_conv.h"
 #include "backend/cpu/spatial/dot_rows.h"
 #include "backend/cpu/spatial/window_rows.h"
 #include "base/errors.h"
@@ -19,81 +26,6 @@
 namespace brrr::cpu {
 namespace {
 
-// Bytes of columns at a time: they should come back from a cache.
-constexpr int64_t kColumnBytes = int64_t{1} << 19, kMostColumnBytes = int64_t{1} << 23;
-constexpr int64_t kLine = 64;
-
-int64_t in_lines(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-
-/// A convolution from x [n, c, in...] by w [m, c/groups, kernel...] to y [n, m, out...].
-struct ConvSizes {
-  int64_t n = 0, groups = 1, c = 0, m = 0;
-  ops::WindowGrid grid;
-  DType dtype = DType::f32;
-
-  int64_t element() const { return static_cast<int64_t>(bytes_of(dtype)); }
-  int64_t cg() const { return c / groups; }
-  int64_t mg() const { return m / groups; }
-  int64_t terms() const { return cg() * grid.kernel_elements(); }
-  int64_t in() const { return grid.in_elements(); }
-  int64_t out() const { return grid.out_elements(); }
-  /// Rows of windows whose columns are made at a time. The weights are packed for each part anew,
-  /// so that columns should not be few beside them.
-  int64_t rows_at_a_time() const {
-    const int64_t bytes = std::max<int64_t>(1, terms() * grid.out.back() * element());
-    const int64_t part = std::clamp(mg() * terms() * element(), kColumnBytes, kMostColumnBytes);
-    return std::clamp<int64_t>(part / bytes, 1, window_row_count(grid));
-  }
-  int64_t column_bytes() const { return terms() * rows_at_a_time() * grid.out.back() * element(); }
-};
-
-/// The windows of a node, without axes that have nothing but one element.
-ops::WindowGrid conv_grid(const NodeView& v, std::vector<int64_t> in, std::vector<int64_t> kernel) {
-  return ops::window_grid(v.attrs(), std::move(in), std::move(kernel)).without_single_elements();
-}
-
-ConvSizes sizes_of_conv(const NodeView& v) {
-  const Shape &x = v.in[0].shape, &w = v.in[1].shape;
-  return {x.size(0),
-          v.attrs().get<int64_t>("groups"),
-          x.size(1),
-          w.size(0),
-          conv_grid(v, ops::spatial_sizes(x), ops::spatial_sizes(w)),
-          v.in[0].dtype};
-}
-ConvSizes sizes_of_transpose(const NodeView& v) {
-  const Shape &y = v.in[0].shape, &w = v.in[1].shape, &x = v.out()[0].shape;
-  return {y.size(0),
-          v.attrs().get<int64_t>("groups"),
-          x.size(1),
-          w.size(0),
-          conv_grid(v, ops::spatial_sizes(x), ops::spatial_sizes(w)),
-          v.in[0].dtype};
-}
-ConvSizes sizes_of_weight_grad(const NodeView& v) {
-  const Shape &x = v.in[0].shape, &dy = v.in[1].shape;
-  return {x.size(0),
-          v.attrs().get<int64_t>("groups"),
-          x.size(1),
-          dy.size(1),
-          conv_grid(v, ops::spatial_sizes(x), v.attrs().get<std::vector<int64_t>>("kernel")),
-          v.in[0].dtype};
-}
-
-std::string float_refusal(const NodeView& v) {
-  for (const std::span<const Type> types : {std::span<const Type>(v.in), v.out()})
-    for (const Type& t : types) {
-      if (t.dtype != DType::f32 && t.dtype != DType::bf16 && t.dtype != DType::f16)
-        return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
-      if (t.shape.elements() == 0) return "an operand has no elements";
-    }
-  return "";
-}
-
-const std::byte* address_at(const void* base, int64_t bytes) {
-  return static_cast<const std::byte*>(base) + bytes;
-}
-
 /// Adds a number to each row of a product.
 void add_row_bias(const void* bias, int64_t row, int64_t, int64_t rows, int64_t columns,
                   float* block, int64_t ld) {
@@ -101,33 +33,6 @@ void add_row_bias(const void* bias, int64_t row, int64_t, int64_t rows, int64_t 
   for (int64_t i = 0; i < rows; ++i)
     add(static_cast<const float*>(bias)[row + i], columns, block + i * ld);
 }
-
-/// The bias operand of a conv.
-class ConvBias {
- public:
-  explicit ConvBias(const NodeView& v) {
-    if (!v.attrs().get<bool>("bias")) return;
-    dtype_ = v.in[2].dtype;
-    count_ = v.in[2].shape.size(0);
-    exists_ = true;
-  }
-  int64_t scratch_bytes() const {
-    return exists_ && dtype_ != DType::f32 ? in_lines(count_ * int64_t{sizeof(float)}) : 0;
-  }
-  /// As f32, at `wide` where it is of another dtype; null: there is none.
-  const float* read(const KernelArgs& args, std::byte* wide) const {
-    if (!exists_) return nullptr;
-    if (dtype_ == DType::f32) return static_cast<const float*>(args.in[2]);
-    auto* to = reinterpret_cast<float*>(wide);
-    window_rows().read(dtype_, args.in[2], count_, to);
-    return to;
-  }
-
- private:
-  bool exists_ = false;
-  DType dtype_ = DType::f32;
-  int64_t count_ = 0;
-};
 
 class ConvProducts final : public Kernel {
  public:
@@ -139,7 +44,7 @@ class ConvProducts final : public Kernel {
   }
 
   void run(const KernelArgs& args) override {
-    const float* bias = bias_.read(args, args.scratch);
+    const float* bias = bias_.read(args.in.data(), args.scratch);
     std::byte* columns = args.scratch + bias_.scratch_bytes();
     GemmArgs g;
     g.m = s_.mg();
@@ -209,7 +114,7 @@ class ConvWindows final : public Kernel {
   }
 
   void run(const KernelArgs& args) override {
-    const float* bias = bias_.read(args, args.scratch);
+    const float* bias = bias_.read(args.in.data(), args.scratch);
     std::byte* const scratch = args.scratch + bias_.scratch_bytes();
     each_part_of_planes(s_.n * s_.c, s_.mg() * taps_ * s_.out(), workers_,
                         [&](int64_t worker, int64_t begin, int64_t end) {
@@ -248,11 +153,12 @@ class ConvWindows final : public Kernel {
 };
 
 std::string windows_refusal(const NodeView& v) {
-  if (std::string refusal = float_refusal(v); !refusal.empty()) return refusal;
-  constexpr int64_t kManyOutputs = 8;
+  if (std::string refusal = conv_float_refusal(v); !refusal.empty()) return refusal;
+  constexpr int64_t kManyOutputs = 4, kShortRow = 32;
   const ConvSizes s = sizes_of_conv(v);
   if (s.cg() != 1) return "groups of more than one channel";
-  if (s.groups == 1 && s.mg() >= kManyOutputs) return "one channel that many read";
+  if (s.mg() >= kManyOutputs) return "one channel that many read";
+  if (s.grid.out.back() < kShortRow && DirectConv::refusal(v).empty()) return "short rows";
   return window_plane_refusal(s.grid);
 }
 
@@ -267,7 +173,7 @@ class ConvDots final : public Kernel {
   }
 
   void run(const KernelArgs& args) override {
-    const float* bias = bias_.read(args, args.scratch);
+    const float* bias = bias_.read(args.in.data(), args.scratch);
     std::byte* const windows = args.scratch + bias_.scratch_bytes();
     const bool narrow = s_.dtype != DType::f32;
     const int64_t e = s_.element(), groups = s_.n * s_.groups;
@@ -313,12 +219,31 @@ class ConvDots final : public Kernel {
 };
 
 std::string dots_refusal(const NodeView& v) {
-  if (std::string refusal = float_refusal(v); !refusal.empty()) return refusal;
+  if (std::string refusal = conv_float_refusal(v); !refusal.empty()) return refusal;
   const ConvSizes s = sizes_of_conv(v);
   const int64_t lanes = dot_rows().lanes;
   // A tile of a product has at least one vector of windows, and computes those that are not there.
   if (s.out() > lanes / 2) return "windows that fill a tile";
   return s.terms() < 2 * lanes ? "too few terms for whole vectors" : "";
+}
+
+class ConvDirect final : public Kernel {
+ public:
+  explicit ConvDirect(const NodeView& v) : conv_(v) {}
+  int64_t scratch_bytes() const override { return conv_.scratch_bytes(); }
+  void run(const KernelArgs& args) override {
+    conv_.run(args.in.data(), args.out[0], args.scratch);
+  }
+
+ private:
+  DirectConv conv_;
+};
+
+std::string direct_refusal(const NodeView& v) {
+  if (std::string refusal = conv_float_refusal(v); !refusal.empty()) return refusal;
+  // gemm() reads x as it lies.
+  if (is_pointwise(sizes_of_conv(v).grid)) return "windows that are elements";
+  return DirectConv::refusal(v);
 }
 
 /// Exact sums of i32, modulo 2^32: what quantised convolutions are made of.
@@ -369,9 +294,10 @@ std::string integers_refusal(const NodeView& v) {
 class ConvTransposeProducts final : public Kernel {
  public:
   explicit ConvTransposeProducts(const NodeView& v)
-      : s_(sizes_of_transpose(v)), pointwise_(is_pointwise(s_.grid)) {
+      : s_(sizes_of_conv_transpose(v)), pointwise_(is_pointwise(s_.grid)) {
+    constexpr int64_t kTransposeBytes = int64_t{1} << 22;
     const int64_t bytes = s_.grid.kernel_elements() * s_.out() * int64_t{sizeof(float)};
-    channels_ = std::clamp<int64_t>(8 * kColumnBytes / std::max<int64_t>(1, bytes), 1, s_.cg());
+    channels_ = std::clamp<int64_t>(kTransposeBytes / std::max<int64_t>(1, bytes), 1, s_.cg());
   }
 
   int64_t scratch_bytes() const override {
@@ -438,7 +364,7 @@ class ConvTransposeProducts final : public Kernel {
 /// dw = the sum over images and windows of dy times the columns.
 class ConvWeightGradProducts final : public Kernel {
  public:
-  explicit ConvWeightGradProducts(const NodeView& v) : s_(sizes_of_weight_grad(v)) {}
+  explicit ConvWeightGradProducts(const NodeView& v) : s_(sizes_of_conv_weight_grad(v)) {}
 
   int64_t scratch_bytes() const override {
     return in_lines(s_.column_bytes()) + (s_.dtype == DType::f32 ? 0 : sums_bytes());
@@ -491,12 +417,14 @@ std::unique_ptr<Kernel> make_conv(const NodeView& v) {
 }  // namespace
 
 std::optional<GemmArgs> conv_product(const NodeView& v) {
-  if (!float_refusal(v).empty()) return std::nullopt;
+  if (!conv_float_refusal(v).empty()) return std::nullopt;
   const bool forward = is(v.node(), Op::conv), transposed = is(v.node(), Op::conv_transpose);
-  if (forward && (dots_refusal(v).empty() || windows_refusal(v).empty())) return std::nullopt;
+  if (forward &&
+      (dots_refusal(v).empty() || windows_refusal(v).empty() || direct_refusal(v).empty()))
+    return std::nullopt;
   const ConvSizes s = forward      ? sizes_of_conv(v)
-                      : transposed ? sizes_of_transpose(v)
-                                   : sizes_of_weight_grad(v);
+                      : transposed ? sizes_of_conv_transpose(v)
+                                   : sizes_of_conv_weight_grad(v);
   const int64_t columns =
       is_pointwise(s.grid) || transposed ? s.out() : s.rows_at_a_time() * s.grid.out.back();
   GemmArgs g;
@@ -520,12 +448,14 @@ std::optional<GemmArgs> conv_product(const NodeView& v) {
 }
 
 std::vector<KernelEntry> conv_kernels() {
-  return {{Op::conv, "dots", dots_refusal, make_conv<ConvDots>},
-          {Op::conv, "windows", windows_refusal, make_conv<ConvWindows>},
-          {Op::conv, "products", float_refusal, make_conv<ConvProducts>},
-          {Op::conv, "integers", integers_refusal, make_conv<ConvIntegers>},
-          {Op::conv_transpose, "products", float_refusal, make_conv<ConvTransposeProducts>},
-          {Op::conv_weight_grad, "products", float_refusal, make_conv<ConvWeightGradProducts>}};
+  return {
+      {Op::conv, "dots", dots_refusal, make_conv<ConvDots>},
+      {Op::conv, "windows", windows_refusal, make_conv<ConvWindows>},
+      {Op::conv, "direct", direct_refusal, make_conv<ConvDirect>},
+      {Op::conv, "products", conv_float_refusal, make_conv<ConvProducts>},
+      {Op::conv, "integers", integers_refusal, make_conv<ConvIntegers>},
+      {Op::conv_transpose, "products", conv_float_refusal, make_conv<ConvTransposeProducts>},
+      {Op::conv_weight_grad, "products", conv_float_refusal, make_conv<ConvWeightGradProducts>}};
 }
 
 }  // namespace brrr::cpu

@@ -1,4 +1,5 @@
-// max_pool and sum_pool: a plane at a time.
+// max_pool and sum_pool: a plane at a time. Where nobody reads which element is the largest, the
+// rows of a window are compared first, then its columns.
 
 #include <algorithm>
 #include <limits>
@@ -92,6 +93,118 @@ class PoolKernel final : public Kernel {
   int64_t workers_, worker_floats_;
 };
 
+/// The largest elements alone: over one or two axes.
+class MaxPoolValues final : public Kernel {
+ public:
+  explicit MaxPoolValues(const NodeView& v)
+      : dtype_(v.in[0].dtype),
+        grid_(ops::window_grid(v.attrs(), ops::spatial_sizes(v.in[0].shape),
+                               v.attrs().get<std::vector<int64_t>>("kernel"))),
+        planes_(v.in[0].shape.size(0) * v.in[0].shape.size(1)),
+        workers_(thread_count()) {
+    const size_t last = grid_.axes() - 1;
+    const int64_t stride = grid_.windows.strides[last], dilation = grid_.windows.dilations[last];
+    high_in_ = last == 0 ? 1 : grid_.in[0];
+    high_out_ = last == 0 ? 1 : grid_.out[0];
+    high_taps_ = last == 0 ? 1 : grid_.kernel[0];
+    phase_ = grid_.out[last] + (grid_.kernel[last] - 1) * dilation / stride + 1;
+    in_pairs_ = stride == 2 && dilation == 1 && grid_.kernel[last] == 2 &&
+                grid_.before(last) == 0 && 2 * grid_.out[last] <= grid_.in[last];
+    for (int64_t tap = 0; tap < grid_.kernel[last]; ++tap)
+      offsets_.push_back(tap * dilation % stride * phase_ + tap * dilation / stride);
+  }
+
+  int64_t scratch_bytes() const override { return workers_ * worker_floats() * kFloat; }
+
+  void run(const KernelArgs& args) override {
+    each_part_of_planes(
+        planes_, grid_.kernel_elements() * grid_.out_elements(), workers_,
+        [&](int64_t worker, int64_t begin, int64_t end) {
+          float* const own = reinterpret_cast<float*>(args.scratch) + worker * worker_floats();
+          std::fill(own, own + phase_floats(), -std::numeric_limits<float>::infinity());
+          for (int64_t p = begin; p < end; ++p) run_plane(args, p, own);
+        });
+  }
+
+ private:
+  static constexpr int64_t kFloat = sizeof(float);
+  // A row by remainder modulo the stride, a row of x and one of y, and a plane of another dtype.
+  int64_t phase_floats() const { return floats_in_lines(grid_.windows.strides.back() * phase_); }
+  int64_t row_floats() const {
+    return floats_in_lines(std::max(grid_.in.back(), grid_.out.back()));
+  }
+  int64_t worker_floats() const {
+    const int64_t plane = dtype_ == DType::f32 ? 0 : floats_in_lines(grid_.in_elements());
+    return phase_floats() + 2 * row_floats() + floats_in_lines(high_taps_ * 2) + plane;
+  }
+
+  void run_plane(const KernelArgs& args, int64_t p, float* phases) const {
+    const WindowRows& f = window_rows();
+    const auto bytes = static_cast<int64_t>(bytes_of(dtype_));
+    const int64_t width = grid_.in.back(), windows = grid_.out.back();
+    float *const row = phases + phase_floats(), *const wide = row + row_floats();
+    auto** const rows = reinterpret_cast<const float**>(wide + row_floats());
+    float* const plane = wide + row_floats() + floats_in_lines(high_taps_ * 2);
+    const auto* source =
+        static_cast<const std::byte*>(args.in[0]) + p * grid_.in_elements() * bytes;
+    const auto* x = reinterpret_cast<const float*>(source);
+    if (dtype_ != DType::f32) {
+      f.read(dtype_, source, grid_.in_elements(), plane);
+      x = plane;
+    }
+    auto* y = static_cast<std::byte*>(args.out[0]) + p * grid_.out_elements() * bytes;
+    for (int64_t r = 0; r < high_out_; ++r, y += windows * bytes) {
+      int64_t count = 0;
+      for (int64_t tap = 0; tap < high_taps_; ++tap) {
+        const int64_t element = grid_.axes() == 1 ? 0 : grid_.at(0, r, tap);
+        if (element >= 0 && element < high_in_) rows[count++] = x + element * width;
+      }
+      float* const to = dtype_ == DType::f32 ? reinterpret_cast<float*>(y) : wide;
+      if (in_pairs_) {
+        f.largest_of_pairs(rows, count, windows, to);
+      } else {
+        const float* largest = rows[0];
+        if (count > 1) {
+          f.largest_of_rows(rows, count, width, row);
+          largest = row;
+        }
+        split(largest, phases);
+        f.largest_of_taps(phases, offsets_.data(), std::ssize(offsets_), windows, to);
+      }
+      if (to == wide) f.write(dtype_, wide, windows, y);
+    }
+  }
+
+  /// Element i of a row is place i + padding of the padded row, which is taken apart by remainder.
+  void split(const float* row, float* phases) const {
+    const size_t last = grid_.axes() - 1;
+    const int64_t stride = grid_.windows.strides[last], before = grid_.before(last),
+                  n = std::min(grid_.in[last], stride * phase_ - before);
+    const auto place = [&](int64_t i) {
+      return phases + (i + before) % stride * phase_ + (i + before) / stride;
+    };
+    if (stride == 1 && n > 0) {
+      std::copy(row, row + n, place(0));
+    } else if (stride == 2 && n > 1) {
+      window_rows().split_pairs(row, n / 2, place(0), place(1));
+      if (n % 2 != 0) *place(n - 1) = row[n - 1];
+    } else {
+      for (int64_t first = 0; first < std::min(stride, n); ++first) {
+        float* to = place(first);
+        for (int64_t i = first; i < n; i += stride) *to++ = row[i];
+      }
+    }
+  }
+
+  DType dtype_;
+  ops::WindowGrid grid_;
+  int64_t planes_, workers_;
+  int64_t high_in_ = 1, high_out_ = 1, high_taps_ = 1;  // of the axis before the last
+  int64_t phase_ = 0;                                   // floats of one remainder
+  bool in_pairs_ = false;  // windows of two columns that lie side by side
+  std::vector<int64_t> offsets_;
+};
+
 std::string pool_refusal(const NodeView& v) {
   const DType t = v.in[0].dtype;
   if (t != DType::f32 && t != DType::bf16 && t != DType::f16)
@@ -101,10 +214,24 @@ std::string pool_refusal(const NodeView& v) {
                                                v.attrs().get<std::vector<int64_t>>("kernel")));
 }
 
+std::string values_refusal(const NodeView& v) {
+  if (std::string refusal = pool_refusal(v); !refusal.empty()) return refusal;
+  if (v.in[0].shape.rank() > 4) return "more than two axes";
+  const ValueId indices{v.id, 1};
+  for (const Output& o : v.graph.outputs())
+    if (o.value == indices) return "its indices are read";
+  for (const Node& node : v.graph.nodes())
+    if (std::ranges::find(node.operands, indices) != node.operands.end())
+      return "its indices are read";
+  return "";
+}
+
 }  // namespace
 
 std::vector<KernelEntry> pool_kernels() {
   std::vector<KernelEntry> list;
+  list.push_back({Op::max_pool, "values", values_refusal,
+                  [](const NodeView& v) { return std::make_unique<MaxPoolValues>(v); }});
   for (const Op op : {Op::max_pool, Op::sum_pool})
     list.push_back({op, "windows", pool_refusal,
                     [](const NodeView& v) { return std::make_unique<PoolKernel>(v); }});

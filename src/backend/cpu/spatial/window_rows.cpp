@@ -1,5 +1,6 @@
 #include "backend/cpu/spatial/window_rows.h"
 
+#include <cmath>
 #include <type_traits>
 
 #include "backend/cpu/simd/simd_types.h"
@@ -94,6 +95,64 @@ void largest_windows(const float* plane, const int64_t* offsets, int64_t taps, i
   });
 }
 
+HWY_INLINE VF larger(VF best, VF x) {
+  return hn::IfThenElse(hn::Or(hn::Ge(best, x), hn::Ne(best, best)), best, x);
+}
+
+/// body(access, i) for vectors that cover [0, n), the last of which may overlap the one before it.
+template <typename Body>
+HWY_INLINE void each_vector_once_or_twice(int64_t n, Body&& body) {
+  if (n < kLanes) return body(Part{n}, 0);
+  for (int64_t i = 0; i + kLanes <= n; i += kLanes) body(Whole{}, i);
+  if (n % kLanes != 0) body(Whole{}, n - kLanes);
+}
+
+void largest_of_rows(const float* const* rows, int64_t count, int64_t n, float* y) {
+  each_vector_once_or_twice(n, [&](auto v, int64_t i) BRRR_INLINE_BODY {
+    VF best = v.load(rows[0] + i);
+    for (int64_t r = 1; r < count; ++r) best = larger(best, v.load(rows[r] + i));
+    v.store(best, y + i);
+  });
+}
+
+void largest_of_pairs(const float* const* rows, int64_t count, int64_t n, float* y) {
+  const auto pairs = [&](int64_t i) BRRR_INLINE_BODY {
+    VF best, odd;
+    hn::LoadInterleaved2(DF(), rows[0] + 2 * i, best, odd);
+    best = larger(best, odd);
+    for (int64_t r = 1; r < count; ++r) {
+      VF even;
+      hn::LoadInterleaved2(DF(), rows[r] + 2 * i, even, odd);
+      best = larger(best, larger(even, odd));
+    }
+    return best;
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(pairs(i), y + i);
+  if (i < n && n >= kLanes) {
+    store(pairs(n - kLanes), y + n - kLanes);
+    return;
+  }
+  const auto larger_number = [](float best, float x) {
+    return best >= x || std::isnan(best) ? best : x;
+  };
+  for (; i < n; ++i) {
+    float best = rows[0][2 * i];
+    for (int64_t r = 0; r < count; ++r)
+      best = larger_number(larger_number(best, rows[r][2 * i]), rows[r][2 * i + 1]);
+    y[i] = best;
+  }
+}
+
+void largest_of_taps(const float* plane, const int64_t* offsets, int64_t taps, int64_t n,
+                     float* y) {
+  each_vector_once_or_twice(n, [&](auto v, int64_t i) BRRR_INLINE_BODY {
+    VF best = v.load(plane + offsets[0] + i);
+    for (int64_t t = 1; t < taps; ++t) best = larger(best, v.load(plane + offsets[t] + i));
+    v.store(best, y + i);
+  });
+}
+
 void add_to_row(float number, int64_t n, float* x) {
   const VF b = splat(number);
   each_vector(
@@ -146,8 +205,8 @@ void write_row(DType to, const float* x, int64_t n, void* y) {
 }
 
 constexpr WindowRows kTable = {
-    &add_windows,        &largest_windows, &add_to_row, &add_multiple_of_row,
-    &split_pairs_of_row, &read_row,        &write_row};
+    &add_windows, &largest_windows,     &largest_of_rows,    &largest_of_pairs, &largest_of_taps,
+    &add_to_row,  &add_multiple_of_row, &split_pairs_of_row, &read_row,         &write_row};
 
 }  // namespace
 

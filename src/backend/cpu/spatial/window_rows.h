@@ -24,6 +24,12 @@ struct WindowRows {
   /// the largest.
   void (*largest)(const float* plane, const int64_t* offsets, int64_t taps, int64_t n, float* y,
                   float* tap);
+  /// y[i] = the largest rows[r][i], i in [0, n), and the largest plane[offsets[t] + i]; of equal
+  /// ones the first; NaN is the largest.
+  void (*largest_of_rows)(const float* const* rows, int64_t count, int64_t n, float* y);
+  void (*largest_of_pairs)(const float* const* rows, int64_t count, int64_t n, float* y);
+  void (*largest_of_taps)(const float* plane, const int64_t* offsets, int64_t taps, int64_t n,
+                          float* y);
   /// x[i] += number, i in [0, n).
   void (*add_number)(float number, int64_t n, float* x);
   /// y[i] += factor * x[i], modulo 2^32.

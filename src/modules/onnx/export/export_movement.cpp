@@ -144,7 +144,7 @@ void scatter_of(ExportCall& c) {
 
 void sort_of(ExportCall& c) {
   const int64_t axis = c.fixed_integer("axis");
-  const std::string_view count = c.vector({c.operand_shape(0)[static_cast<size_t>(axis)]});
+  const std::string_view count = c.vector({c.integer("count")});
   const bool descending = c.node().attrs.get<bool>("descending");
   const std::string_view values =
       c.emit("TopK", {c.in(0), count},

@@ -154,9 +154,9 @@ void top_k(Call& c) {
   const auto axis = static_cast<int>(c.axis(c.integer("axis", -1), rank));
   const int64_t k = c.opset() >= 10 ? c.known_integer(1) : c.integer("k");
   if (k < 0 || k > x.shape().size(axis)) c.fail("k = {} of {}", k, x.type().str());
-  const Sorted sorted = sort(x, axis, c.integer("largest", 1) != 0);
-  c.out(slice(sorted.values, axis, 0, k));
-  c.out(1, slice(sorted.indices, axis, 0, k));
+  const Sorted sorted = sort(x, axis, c.integer("largest", 1) != 0, k);
+  c.out(sorted.values);
+  c.out(1, sorted.indices);
 }
 
 template <Value (*kOp)(Value, int, bool, bool)>

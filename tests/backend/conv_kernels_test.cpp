@@ -1,0 +1,152 @@
+// Every kernel of convolutions and pools against the meaning of its op in fp64: sizes that fill and
+// split the tasks and the tiles of direct convolutions, strides, dilations, groups, pads. Bits
+// depend neither on threads nor on alignment. On every instruction set that the machine has.
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include "backend/cpu/kernel_list.h"
+#include "backend/kernel_runner.h"
+#include "ops/ops.h"
+#include "support/each_isa.h"
+
+namespace brrr::cpu {
+namespace {
+
+using test::Buffer;
+using test::Call;
+
+class ConvKernels : public test::EachIsa {};
+
+struct ConvCase {
+  std::vector<int64_t> x, w;
+  std::vector<int64_t> strides, dilations, pads;
+  int64_t groups = 1;
+  bool bias = false;
+  DType dtype = DType::f32;
+
+  Call call() const {
+    Sample sample;
+    const auto operand = [&](std::vector<int64_t> sizes, DType t) {
+      sample.in.push_back({{t, Shape(std::vector<Dim>(sizes.begin(), sizes.end()))}, -1, 1});
+    };
+    operand(x, dtype);
+    operand(w, dtype);
+    if (bias) operand({w[0]}, DType::f32);
+    sample.attrs = {{"strides", strides},
+                    {"dilations", dilations},
+                    {"pads", pads},
+                    {"groups", groups},
+                    {"bias", bias}};
+    return Call(op(Op::conv), sample);
+  }
+};
+
+ConvCase plane(int64_t channels, int64_t high, int64_t wide, int64_t outputs, int64_t kernel,
+               int64_t stride, int64_t dilation, int64_t pad, int64_t groups = 1) {
+  return {.x = {1, channels, high, wide},
+          .w = {outputs, channels / groups, kernel, kernel},
+          .strides = {stride, stride},
+          .dilations = {dilation, dilation},
+          .pads = {pad, pad, pad, pad},
+          .groups = groups,
+          .bias = outputs % 2 == 0};
+}
+
+std::vector<ConvCase> conv_cases() {
+  std::vector<ConvCase> list;
+  for (const int64_t wide : {1, 3, 4, 7, 8, 15, 17, 40})
+    for (const int64_t outputs : {1, 2, 5, 7, 13, 16})
+      list.push_back(plane(3, 5, wide, outputs, 3, 1, 1, 1));
+  for (const int64_t stride : {1, 2, 3})
+    for (const int64_t dilation : {1, 2, 3})
+      for (const int64_t kernel : {1, 2, 3, 5})
+        for (const int64_t pad : {0, 1, 4})
+          list.push_back(plane(4, 19, 21, 6, kernel, stride, dilation, pad, 2));
+  for (ConvCase c : {
+           // Several blocks of planes, several tasks of rows.
+           plane(100, 9, 33, 20, 3, 1, 1, 1),
+           plane(70, 30, 50, 12, 3, 2, 1, 1),
+           plane(9, 60, 60, 12, 7, 1, 1, 3),
+           // Windows in parts of rows.
+           ConvCase{{2, 3, 4000}, {8, 3, 5}, {1}, {2}, {4, 3}, 1, true},
+           ConvCase{{1, 2, 2, 3300}, {4, 2, 2, 3}, {1, 2}, {1, 1}, {0, 1, 1, 0}},
+           // One axis of two; three axes, of which the first is padded.
+           ConvCase{{2, 24, 30, 8}, {10, 24, 1, 3}, {1, 1}, {1, 1}, {0, 1, 0, 1}},
+           ConvCase{{2, 24, 30, 8}, {10, 24, 3, 1}, {1, 1}, {1, 1}, {0, 0, 0, 0}},
+           ConvCase{{2, 5, 4, 6, 7}, {6, 5, 3, 3, 3}, {1, 2, 1}, {1, 1, 2}, {1, 1, 2, 2, 0, 2}},
+           // Taps that read nothing but padding; one window.
+           ConvCase{{1, 4, 2, 2}, {4, 4, 3, 3}, {1, 1}, {4, 4}, {6, 6, 6, 6}},
+           ConvCase{{3, 16, 3, 3}, {5, 16, 3, 3}, {1, 1}, {1, 1}, {0, 0, 0, 0}},
+           // Depthwise.
+           plane(8, 12, 13, 8, 3, 1, 1, 1, 8),
+           plane(4, 20, 50, 8, 3, 2, 1, 1, 4),
+       }) {
+    list.push_back(c);
+    for (const DType t : {DType::bf16, DType::f16}) {
+      c.dtype = t;
+      list.push_back(c);
+    }
+  }
+  return list;
+}
+
+void check_on_all_kernels(const Call& call) {
+  const std::vector<RefTensor> wanted = call.wanted();
+  int accepted = 0;
+  for (const KernelEntry& entry : cpu_kernels()) {
+    if (entry.op != call.node().op->id || !entry.refusal(call.view()).empty()) continue;
+    SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
+    ++accepted;
+    omp_set_num_threads(2);
+    const std::vector<Buffer> got = run_kernel(entry, call);
+    expect_close(call, got, wanted);
+    for (const int threads : {1, 3}) {
+      omp_set_num_threads(threads);
+      EXPECT_EQ(run_kernel(entry, call, 1), got) << "with " << threads << " threads";
+    }
+  }
+  EXPECT_GE(accepted, 1) << call.text();
+}
+
+TEST_P(ConvKernels, OfEverySize) {
+  for (const ConvCase& c : cases_for(conv_cases(), 40)) check_on_all_kernels(c.call());
+}
+
+/// max_pool where the indices are read, and where they are not: the same values.
+TEST_P(ConvKernels, MaxPoolsOfEverySize) {
+  std::vector<ConvCase> list;
+  for (const int64_t wide : {1, 2, 5, 8, 17, 40})
+    for (const int64_t stride : {1, 2, 3, 4})
+      for (const int64_t kernel : {1, 2, 3, 5})
+        for (const int64_t dilation : {1, 2})
+          if ((kernel - 1) * dilation < wide + kernel / 2)
+            list.push_back(plane(3, 7, wide, 3, kernel, stride, dilation, kernel / 2));
+  list.push_back(
+      {.x = {2, 3, 50}, .w = {1, 1, 3}, .strides = {2}, .dilations = {1}, .pads = {1, 0}});
+  for (ConvCase c : cases_for(list, 40))
+    for (const DType t : {DType::f32, DType::bf16}) {
+      const Sample sample{{{{t, Shape(std::vector<Dim>(c.x.begin(), c.x.end()))}, -1, 1}},
+                          {{"kernel", std::vector<int64_t>(c.w.begin() + 2, c.w.end())},
+                           {"strides", c.strides},
+                           {"dilations", c.dilations},
+                           {"pads", c.pads}}};
+      Call all(op(Op::max_pool), sample), values = all;
+      values.graph.outputs().pop_back();
+      const std::vector<RefTensor> wanted = all.wanted();
+      for (const KernelEntry& entry : cpu_kernels()) {
+        if (entry.op != Op::max_pool || !entry.refusal(values.view()).empty()) continue;
+        SCOPED_TRACE(values.text() + " by " + std::string(entry.name));
+        const std::vector<Buffer> got = run_kernel(entry, values, 1);
+        for (size_t i = 0; i < wanted[0].size(); ++i)
+          ASSERT_EQ(read_tensor(values.view().out()[0], got[0].data()).number(i),
+                    wanted[0].number(i));
+        if (entry.refusal(all.view()).empty()) expect_close(all, run_kernel(entry, all), wanted);
+      }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, ConvKernels, test::every_isa(), test::isa_of);
+
+}  // namespace
+}  // namespace brrr::cpu
