@@ -30,7 +30,7 @@ struct BenchOptions {
   std::string device = "auto";
   int64_t layers = 0, heads = 0, width = 0;
   bool json = false;
-  double seconds = 0;  // 0: the benchmark's own
+  double seconds = 2;
   int64_t steps = 4;
   bool peaks = true;
   std::string svg;
@@ -81,7 +81,7 @@ const OptionTable<BenchOptions>& bench_table() {
     t.integer("steps", &O::steps, 2, 1000, "N",
               "step: run at least this many steps, however long they take, and print their losses");
     t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X",
-           "time to spend on each row (0: 2, and 0.05 for ops)");
+           "time to spend on each row (ops: a fortieth of it)");
     t.flag("json", &O::json, "one JSON object on standard output");
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
@@ -121,7 +121,7 @@ std::vector<DType> dtypes_of(const BenchOptions& o, std::vector<DType> fallback,
   return list.empty() ? fallback : list;
 }
 
-double seconds_of(const BenchOptions& o) { return o.seconds > 0 ? o.seconds : 2; }
+double seconds_of(const BenchOptions& o) { return o.seconds; }
 int64_t elements_of(const BenchOptions& o) {
   return o.elements > 0 ? o.elements : int64_t{1} << 24;
 }
@@ -367,7 +367,7 @@ OrderedJson ops(const BenchOptions& o) {
   }
   options.ops = o.ops;
   if (o.elements > 0) options.elements = o.elements;
-  if (o.seconds > 0) options.seconds_per_row = o.seconds;
+  options.seconds_per_row = o.seconds / 40;
   const auto results = insight::bench_ops(options);
   if (results.empty()) usage_error("--op, --dtype: no op has such a name and takes such a type");
   OrderedJson rows = OrderedJson::array();
