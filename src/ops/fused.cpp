@@ -56,7 +56,7 @@ Sample sample_of(const Graph& body) {
 }
 
 // A chain with constants and a broadcast; two results and random bits; rows with their sums; a
-// product that is a result, too.
+// product that is a result, too; a convolution with an activation and a residual.
 std::vector<Sample> fused_samples() {
   std::vector<Sample> out;
   {
@@ -96,6 +96,15 @@ std::vector<Sample> fused_samples() {
     g.output("1", y);
     out.push_back(sample_of(g));
   }
+  {
+    Graph g;
+    Value x = g.input("a0", {2, 5, 9, 11}, f32), w = g.input("a1", {6, 5, 3, 3}, f32);
+    Value b = g.input("a2", {6}, f32), r = g.input("a3", {2, 6, 9, 11}, f32);
+    Value slope = g.input("a4", {6, 1, 1}, f32);
+    Value y = conv(x, w, b, {{1, 1}, {1, 1}, {1, 1, 1, 1}}, 1);
+    g.output("0", where(less(y, r), y * slope, sigmoid(y) * y) + r);
+    out.push_back(sample_of(g));
+  }
   return out;
 }
 
@@ -105,7 +114,7 @@ const Graph& fused_body(const Node& node) { return node.attrs.get<Region>("body"
 
 NodeId product_of(const Graph& body) {
   for (NodeId id = 0; id < body.size(); ++id)
-    if (is_matrix_product(body.node(id))) return id;
+    if (is_matrix_product(body.node(id)) || is(body.node(id), Op::conv)) return id;
   return kNoNode;
 }
 
@@ -134,7 +143,8 @@ bool sums_rows_of(const Graph& g, const Node& sum, const Shape& x) {
 
 std::optional<BiasGradient> bias_gradient_of(const Graph& body) {
   const NodeId id = product_of(body);
-  if (id == kNoNode || !body.node(id).op->product->transposes) return std::nullopt;
+  if (id == kNoNode || !is_matrix_product(body.node(id)) || !body.node(id).op->product->transposes)
+    return std::nullopt;
   const Node& product = body.node(id);
   for (uint32_t i = 0; i < body.outputs().size(); ++i) {
     const NodeId at = seen_through(body, body.outputs()[i].value, false).node;

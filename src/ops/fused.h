@@ -15,7 +15,7 @@ const Graph& fused_body(const Node& node);
 
 /// matmul, linear and scaled_matmul.
 bool is_matrix_product(const Node& node);
-/// The product that a body begins with, or kNoNode.
+/// The product or convolution that a body begins with, or kNoNode.
 NodeId product_of(const Graph& body);
 
 /// A sum that stands beside the product of a body, over the terms that the product contracts: of

@@ -256,11 +256,12 @@ void write_memory_and_fusion(TableWriter& t) {
         "Fuses element-wise chains, and ops on rows with the element-wise ops around them.",
         for_target(fuse))
       .enters_regions = true;
-  t.may("fuse_epilogues", "always", always,
-        {.needs = {decomposed}, .before = {scheduled}, .gives = {with_epilogues}},
-        "passes/fusion/fuse_epilogues.cpp",
-        "Fuses the element-wise node that reads a product into it, as an epilogue.",
-        for_target(fuse_epilogues))
+  t.may(
+       "fuse_epilogues", "always", always,
+       {.needs = {decomposed}, .before = {scheduled}, .gives = {with_epilogues}},
+       "passes/fusion/fuse_epilogues.cpp",
+       "Fuses the element-wise node that reads a product or a convolution into it, as an epilogue.",
+       for_target(fuse_epilogues))
       .enters_regions = true;
   t.may("schedule", "always", always, {.needs = {decomposed}, .gives = {scheduled}},
         "passes/memory/schedule.cpp", "Reorders nodes so that those that free memory run early.",

@@ -294,6 +294,7 @@ bool gains_by_bias_gradient(const NodeView& product, const NodeView& sum) {
 }
 
 bool gains_by_epilogue(const NodeView& product, const NodeView& reader) {
+  if (is(product.node(), Op::conv)) return false;
   if (is(reader.node(), Op::add)) return true;
   // What no epilogue does is better off with the ops behind it.
   return is(reader.node(), Op::gelu, Op::gelu_grad) && product.in[0].dtype != DType::f32 &&

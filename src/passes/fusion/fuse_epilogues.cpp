@@ -24,9 +24,10 @@ bool may_follow(const Node& node) {
   });
 }
 
-/// A product, or one with the gradient of a bias (fuse_bias_gradients): result 0 is the product.
+/// A product, a convolution, or a product with the gradient of a bias (fuse_bias_gradients): result
+/// 0 is the product.
 bool is_product(const Node& node) {
-  if (is_matrix_product(node)) return true;
+  if (is_matrix_product(node) || is(node, Op::conv)) return true;
   if (!is(node, Op::fused)) return false;
   const Graph& body = fused_body(node);
   const ValueId first = body.outputs()[0].value;

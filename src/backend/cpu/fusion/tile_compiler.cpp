@@ -224,7 +224,10 @@ bool TileCompiler::product(NodeId id) {
     return refuse(
         fmt::format("a product of {} elements beside {}", t.shape.elements(), p_.elements_));
   if (!is_lane_float(t.dtype)) return refuse(fmt::format("a product of {}", name_of(t.dtype)));
-  p_.product_columns_ = t.shape.size(-1);
+  // The windows of a channel of a convolution are a row.
+  p_.product_columns_ = is(body_.node(id), Op::conv)
+                            ? t.shape.elements() / (t.shape.size(0) * t.shape.size(1))
+                            : t.shape.size(-1);
   const uint16_t entry = memory_entry(TilePlace::product, 0, 4);
   if (t.dtype == DType::f32 && result_of({id, 0}) < 0) {
     Place& at = place({id, 0});

@@ -6,6 +6,8 @@
 #include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/rows/reduction_rows.h"
 #include "backend/cpu/simd/row_support.h"
+#include "backend/cpu/spatial/conv.h"
+#include "backend/cpu/spatial/direct_conv.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "ops/fused.h"
@@ -39,6 +41,46 @@ struct Parts {
   }
 };
 
+/// Runs a program on every finished block of a product.
+struct Blocks {
+  const TileProgram& program;
+  const KernelArgs& args;
+  mutable std::vector<std::optional<TileFrame>> frames;  // one for each thread
+
+  Blocks(const TileProgram& p, const KernelArgs& a)
+      : program(p), args(a), frames(static_cast<size_t>(thread_count())) {}
+  GemmEpilogue epilogue() const { return {&Blocks::finish, this}; }
+
+  static void finish(const void* context, int64_t row, int64_t column, int64_t rows,
+                     int64_t columns, float* block, int64_t ld) {
+    const auto& self = *static_cast<const Blocks*>(context);
+    auto& frame = self.frames[static_cast<size_t>(omp_get_thread_num())];
+    if (!frame) frame.emplace(self.program, self.args);
+    self.program.run_block(*frame, {row, column, rows, columns, block, ld});
+  }
+};
+
+class FusedConv final : public Kernel {
+ public:
+  explicit FusedConv(const NodeView& node) : FusedConv(fused_body(node.node())) {}
+  int64_t scratch_bytes() const override { return conv_.scratch_bytes(); }
+  void run(const KernelArgs& args) override {
+    const void* in[3] = {};
+    for (size_t i = 0; i < operands_.size(); ++i) in[i] = args.in[operands_[i]];
+    const Blocks blocks(program_, args);
+    conv_.run(in, nullptr, args.scratch, blocks.epilogue());
+  }
+
+ private:
+  explicit FusedConv(const Graph& body)
+      : operands_(product_operands(body)),
+        conv_(NodeView(body, product_of(body))),
+        program_(body) {}
+  std::vector<size_t> operands_;
+  DirectConv conv_;
+  TileProgram program_;
+};
+
 class FusedProduct final : public Kernel {
  public:
   explicit FusedProduct(const NodeView& node) : FusedProduct(fused_body(node.node())) {}
@@ -54,9 +96,8 @@ class FusedProduct final : public Kernel {
     const GemmTermSums sums = sums_.of(partials);
     if (program_) {
       const KernelArgs rest{args.in, out, args.scratch};
-      Blocks blocks{*program_, rest,
-                    std::vector<std::optional<TileFrame>>(static_cast<size_t>(thread_count()))};
-      gemm_.run({in, operands_.size()}, nullptr, args.scratch, {&Blocks::finish, &blocks}, sums);
+      const Blocks blocks(*program_, rest);
+      gemm_.run({in, operands_.size()}, nullptr, args.scratch, blocks.epilogue(), sums);
     } else {
       gemm_.run({in, operands_.size()}, out[0], args.scratch, {}, sums);
     }
@@ -105,20 +146,6 @@ class FusedProduct final : public Kernel {
     }
   };
 
-  struct Blocks {
-    const TileProgram& program;
-    const KernelArgs& args;
-    mutable std::vector<std::optional<TileFrame>> frames;  // one for each thread
-
-    static void finish(const void* context, int64_t row, int64_t column, int64_t rows,
-                       int64_t columns, float* block, int64_t ld) {
-      const auto& self = *static_cast<const Blocks*>(context);
-      auto& frame = self.frames[static_cast<size_t>(omp_get_thread_num())];
-      if (!frame) frame.emplace(self.program, self.args);
-      self.program.run_block(*frame, {row, column, rows, columns, block, ld});
-    }
-  };
-
   std::optional<TileProgram> program_;
   std::vector<size_t> operands_;
   GemmNode gemm_;
@@ -152,6 +179,10 @@ std::string fused_product_refusal(const NodeView& node) {
   for (const ValueId& v : body.node(product).operands)
     if (!body.is_input(v.node)) return "a product of something that is computed";
   const NodeView view(body, product);
+  if (is(view.node(), Op::conv)) {
+    if (std::string why = direct_conv_refusal(view); !why.empty()) return why;
+    return TileProgram(body).refusal();
+  }
   if (!gemm_node_path(view))
     return fmt::format("its product: {}", gemm_node_refusal(view, GemmPath::kVector));
   const Parts parts(body);
@@ -161,6 +192,7 @@ std::string fused_product_refusal(const NodeView& node) {
 }
 
 bool gains_by_epilogue(const NodeView& product, const NodeView&) {
+  if (is(product.node(), Op::conv)) return direct_conv_refusal(product).empty();
   if (!is(product.node(), Op::fused)) return multiplies_tiles(product);
   const Graph& body = fused_body(product.node());
   return multiplies_tiles(NodeView(body, product_of(body)));
@@ -170,6 +202,8 @@ bool gains_by_bias_gradient(const NodeView& product, const NodeView&) {
 }
 
 std::unique_ptr<Kernel> fused_product(const NodeView& node) {
+  const Graph& body = fused_body(node.node());
+  if (is(body.node(product_of(body)), Op::conv)) return std::make_unique<FusedConv>(node);
   return std::make_unique<FusedProduct>(node);
 }
 

@@ -239,13 +239,6 @@ class ConvDirect final : public Kernel {
   DirectConv conv_;
 };
 
-std::string direct_refusal(const NodeView& v) {
-  if (std::string refusal = conv_float_refusal(v); !refusal.empty()) return refusal;
-  // gemm() reads x as it lies.
-  if (is_pointwise(sizes_of_conv(v).grid)) return "windows that are elements";
-  return DirectConv::refusal(v);
-}
-
 /// Exact sums of i32, modulo 2^32: what quantised convolutions are made of.
 class ConvIntegers final : public Kernel {
  public:
@@ -409,6 +402,12 @@ class ConvWeightGradProducts final : public Kernel {
   ConvSizes s_;
 };
 
+std::string direct_refusal(const NodeView& v) {
+  if (std::string refusal = DirectConv::refusal(v); !refusal.empty()) return refusal;
+  // gemm() reads x as it lies.
+  return is_pointwise(sizes_of_conv(v).grid) ? "windows that are elements" : "";
+}
+
 template <typename K>
 std::unique_ptr<Kernel> make_conv(const NodeView& v) {
   return std::make_unique<K>(v);
@@ -416,11 +415,17 @@ std::unique_ptr<Kernel> make_conv(const NodeView& v) {
 
 }  // namespace
 
+std::string direct_conv_refusal(const NodeView& v) {
+  if (std::string refusal = direct_refusal(v); !refusal.empty()) return refusal;
+  if (dots_refusal(v).empty()) return "a few windows";
+  return windows_refusal(v).empty() ? "groups of one channel" : "";
+}
+
 std::optional<GemmArgs> conv_product(const NodeView& v) {
   if (!conv_float_refusal(v).empty()) return std::nullopt;
   const bool forward = is(v.node(), Op::conv), transposed = is(v.node(), Op::conv_transpose);
   if (forward &&
-      (dots_refusal(v).empty() || windows_refusal(v).empty() || direct_refusal(v).empty()))
+      (dots_refusal(v).empty() || windows_refusal(v).empty() || direct_conv_refusal(v).empty()))
     return std::nullopt;
   const ConvSizes s = forward      ? sizes_of_conv(v)
                       : transposed ? sizes_of_conv_transpose(v)

@@ -124,7 +124,7 @@ struct Rest {
 std::optional<Rest> without_product(const Graph& whole) {
   Rest rest;
   rest.product = product_of(whole);
-  if (rest.product == kNoNode) return std::nullopt;
+  if (rest.product == kNoNode || !is_matrix_product(whole.node(rest.product))) return std::nullopt;
   std::vector<uint32_t> number(whole.size());
   uint32_t next = 0;
   for (NodeId id : whole.inputs()) number[id] = next++;
