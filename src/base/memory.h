@@ -45,9 +45,8 @@ struct ResidentMemory {
   int64_t needed() const { return anonymous + code; }
 };
 ResidentMemory resident_memory();
-/// The most memory that this program has had resident, in bytes; 0 when unknown. Costs a tenth of
-/// resident_memory(), which walks all mappings. What the process had before it became this program
-/// (exec) does not count, as it does in ru_maxrss of getrusage(2).
+/// The peak resident memory of this program in bytes; 0 when unknown. Unlike resident_memory() it
+/// does not walk all mappings, and unlike ru_maxrss of getrusage(2) it starts anew with exec.
 int64_t peak_resident_bytes();
 
 }  // namespace brrr

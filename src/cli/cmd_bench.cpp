@@ -18,8 +18,8 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct BenchOptions {
   std::vector<std::string> shapes;      // "MxKxN"
-  std::vector<std::string> dtypes;      // f32, bf16, f16, i8; of ops all
-  std::vector<std::string> ops;         // parts of names
+  std::vector<std::string> dtypes;      // names; which ones depends on the benchmark
+  std::vector<std::string> ops;         // substrings of names
   std::vector<std::string> lengths;     // of attention
   std::vector<std::string> precisions;  // of a step
   std::vector<std::string> rematerialize;
@@ -121,7 +121,6 @@ std::vector<DType> dtypes_of(const BenchOptions& o, std::vector<DType> fallback,
   return list.empty() ? fallback : list;
 }
 
-double seconds_of(const BenchOptions& o) { return o.seconds; }
 int64_t elements_of(const BenchOptions& o) {
   return o.elements > 0 ? o.elements : int64_t{1} << 24;
 }
@@ -138,7 +137,7 @@ OrderedJson matmul(const BenchOptions& o) {
   if (shapes.empty()) shapes = insight::default_products(o.rows);
   OrderedJson rows = OrderedJson::array();
   const auto results =
-      insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}, true), seconds_of(o));
+      insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}, true), o.seconds);
   for (const auto& r : results)
     rows.push_back({{"name", r.shape.name},
                     {"m", r.shape.m},
@@ -161,7 +160,7 @@ OrderedJson matmul(const BenchOptions& o) {
 }
 
 OrderedJson fusion(const BenchOptions& o) {
-  const auto results = insight::bench_fusion(elements_of(o), seconds_of(o));
+  const auto results = insight::bench_fusion(elements_of(o), o.seconds);
   OrderedJson rows = OrderedJson::array();
   for (const auto& r : results) {
     rows.push_back({{"name", r.name},
@@ -191,7 +190,7 @@ OrderedJson attention(const BenchOptions& o) {
   insight::AttentionOptions a;
   a.dtype = dtypes_of(o, {DType::f32}).front();
   if (o.batch > 0) a.batch = o.batch;
-  const auto results = insight::bench_attention(lengths, a, seconds_of(o));
+  const auto results = insight::bench_attention(lengths, a, o.seconds);
   OrderedJson rows = OrderedJson::array();
   auto ms = [](const Timing& t) {
     return t.median > 0 ? OrderedJson(t.median) : OrderedJson(nullptr);
@@ -220,7 +219,7 @@ OrderedJson attention(const BenchOptions& o) {
 }
 
 OrderedJson optimizer(const BenchOptions& o) {
-  const auto results = insight::bench_optimizer(elements_of(o), seconds_of(o));
+  const auto results = insight::bench_optimizer(elements_of(o), o.seconds);
   OrderedJson rows = OrderedJson::array();
   const auto gigabytes = [](const insight::OptimizerRow& r) {
     return r.bytes / r.ms.median * 1e-6;
@@ -246,7 +245,7 @@ OrderedJson optimizer(const BenchOptions& o) {
 }
 
 OrderedJson overhead(const BenchOptions& o) {
-  const insight::Overhead r = insight::bench_overhead(seconds_of(o));
+  const insight::Overhead r = insight::bench_overhead(o.seconds);
   if (!o.json)
     fmt::print(
         "one small op of a compiled program: {:.3f} us ({:.2f} million a second)\n"
@@ -279,7 +278,7 @@ OrderedJson step(const BenchOptions& o) {
       for (bool compile : {true, false})
         if (compile || !o.compile)
           steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
-                           -1, seconds_of(o), policy, o.device, o.layers, o.heads, o.width, o.peaks,
+                           -1, o.seconds, policy, o.device, o.layers, o.heads, o.width, o.peaks,
                            o.steps, o.model});
   const auto results = insight::bench_step(steps);
   OrderedJson rows = OrderedJson::array();
@@ -336,7 +335,7 @@ OrderedJson decode(const BenchOptions& o) {
   for (const std::string& p : precisions)
     list.push_back({o.preset.empty() ? "gpt2" : o.preset, p, o.prompt, o.model});
   const auto results =
-      insight::bench_decode(list, seconds_of(o) * static_cast<double>(precisions.size()));
+      insight::bench_decode(list, o.seconds * static_cast<double>(precisions.size()));
   OrderedJson rows = OrderedJson::array();
   for (const auto& r : results)
     rows.push_back({{"preset", r.preset},

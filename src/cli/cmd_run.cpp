@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/human.h"
@@ -216,14 +217,14 @@ void print_text(const Runnable& module, const PortValues& outputs) {
              fit_for_a_line(texts.tokenizer->decode(ids.first(std::min(wanted, ids.size())))));
 }
 
-/// The time of the kernels alone, by a run that is timed kernel by kernel.
+/// The time spent in kernels during one run.
 struct KernelTimes {
   double ms = 0;
   struct Interpreted {
     std::string text;  // "cumsum f16[8,4] at Loop/CumSum"
     double ms = 0;
   };
-  std::vector<Interpreted> interpreted;  // nodes that no kernel takes, the slowest first
+  std::vector<Interpreted> interpreted;  // nodes without a kernel, the slowest first
 };
 
 KernelTimes kernel_times(infer::Runner& runner, const PortValues& inputs,
@@ -248,7 +249,7 @@ KernelTimes kernel_times(infer::Runner& runner, const PortValues& inputs,
   return times;
 }
 
-/// The median of as many runs, up to five.
+/// The median run by the kernels' time, of at most five.
 KernelTimes median_kernel_times(infer::Runner& runner, const PortValues& inputs,
                                 const RunOptions& options, PortValues& outputs) {
   std::vector<KernelTimes> all;
@@ -293,10 +294,11 @@ int run_run(const Arguments& args) {
     times.push_back(watch.seconds() * 1000);
   }
   say_notes(*runner);
-  KernelTimes kernels;
-  if (options.json || options.explain)
+  // Takes further runs, so only when times or the passes' decisions are asked for.
+  std::optional<KernelTimes> kernels;
+  if (options.repeats > 1 || options.explain)
     kernels = median_kernel_times(*runner, inputs, options, outputs);
-  if (options.explain) say_interpreted(kernels);
+  if (options.explain) say_interpreted(*kernels);
   std::ranges::sort(times);
   const double ms = times[times.size() / 2];
 
@@ -313,14 +315,14 @@ int run_run(const Arguments& args) {
         if (tensor->dtype == DType::bf16) entry["stored_as"] = "u16";
         list.push_back(entry);
       }
-    print_json({{"model", options.model},
-                {"outputs", list},
-                {"load_ms", load_ms},
-                {"ms", ms},
-                {"kernels_ms", kernels.ms},
-                {"reference_nodes", kernels.interpreted.size()},
-                {"programs", runner->session().programs()},
-                {"peak_bytes", peak_resident_bytes()}});
+    RunJson json{{"model", options.model}, {"outputs", list}, {"load_ms", load_ms}, {"ms", ms}};
+    if (kernels) {
+      json["kernels_ms"] = kernels->ms;
+      json["reference_nodes"] = kernels->interpreted.size();
+    }
+    json["programs"] = runner->session().programs();
+    json["peak_bytes"] = peak_resident_bytes();
+    print_json(json);
     return 0;
   }
   for (const auto& [name, value] : outputs) {
@@ -343,7 +345,9 @@ Command run_command() {
               "FILE|FOLDER [--input NAME=FILE.npy]... [--random] [--output-dir FOLDER] [options]",
           .notes =
               "Without inputs, the inputs and outputs of the file are listed; --random makes "
-              "them up.\n",
+              "them up. With --repeats, --json has the kernels' part of the time; --explain also "
+              "names\n"
+              "each node that has no kernel and is computed by the reference loops.\n",
           .options = run_table().infos(),
           .run = run_run,
           .takes_positional = true};

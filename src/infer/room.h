@@ -40,7 +40,7 @@ class Room {
   /// Measures the process anew, with the engine's programs compiled and nothing allocated, and sets
   /// the limit to what is left beside it.
   void measure(Engine& engine, int64_t more = 0);
-  /// The process when it was measured last.
+  /// The latest measurement of the process.
   const ResidentMemory& now() const { return now_; }
 
   /// What the engine takes, of the device or of the host, at the most: while its parameters are

@@ -20,7 +20,7 @@ struct ProgramOptions {
   bool verify_memory = false;  // check that no two live buffers overlap
 };
 
-/// Dispatch::kernel of a node that no kernel takes.
+/// Dispatch::kernel of a node that no kernel accepts.
 inline constexpr std::string_view kReferenceLoops = "reference";
 
 /// How a node is run, for --explain-dispatch.
@@ -43,7 +43,7 @@ class Program {
   const Graph& graph() const { return graph_; }
   const MemoryPlan& plan() const { return plan_; }
   const std::vector<Dispatch>& dispatch() const { return dispatch_; }
-  /// Whether no kernel takes the node, so that the loops of the reference interpreter run it.
+  /// Whether no kernel accepts the node, so that the reference interpreter computes it.
   bool is_interpreted(NodeId node) const;
   /// Host memory of a node of a compiled program, in bytes: an estimate, for budgets alone.
   static constexpr int64_t kNodeBytes = int64_t{2} << 10;

@@ -63,7 +63,7 @@ std::string element_name(const std::string& list, size_t i) {
   return fmt::format("{}#{}", list, i);
 }
 
-/// The tensors of outputs by the names that programs have for them: the reverse of values_of().
+/// The tensors of outputs under their names in a program: the inverse of values_of().
 std::map<std::string, HostTensor> tensors_of(PortValues values) {
   std::map<std::string, HostTensor> tensors;
   for (auto& [name, value] : values)

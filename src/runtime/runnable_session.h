@@ -69,7 +69,7 @@ class RunnableSession {
   /// With a timeline, every kernel is timed.
   PortValues run(const PortValues& inputs, const std::vector<std::string>& wanted = {},
                  Timeline* timeline = nullptr);
-  /// The same into `outputs`, whose tensors of an earlier run lend the new ones their memory.
+  /// The same, with the results in `outputs`. Tensors that are there already keep their memory.
   void run_into(PortValues& outputs, const PortValues& inputs,
                 const std::vector<std::string>& wanted = {}, Timeline* timeline = nullptr);
   /// The same for one output that is f32, which is not copied.
@@ -134,7 +134,7 @@ class RunnableSession {
   /// find_or_build().
   Segment* run_chain(GraphRequest& request, Feed& feed, Timeline* timeline);
   void execute(Segment& segment, const Feed& feed, Timeline* timeline);
-  /// Copies what the program gave; tensors of `spare` lend their memory to those of their names.
+  /// Copies the program's outputs. Tensors in `spare` of the same names provide the memory.
   Results results_of(const Segment& segment, Results spare = {});
 
   std::shared_ptr<const Runnable> runnable_;

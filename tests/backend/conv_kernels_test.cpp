@@ -1,6 +1,6 @@
-// Every kernel of convolutions and pools against the meaning of its op in fp64: sizes that fill and
-// split the tasks and the tiles of direct convolutions, strides, dilations, groups, pads. Bits
-// depend neither on threads nor on alignment. On every instruction set that the machine has.
+// Compares every convolution and pool kernel with the op's fp64 reference on every instruction set
+// of the machine: sizes below and above a tile and a task, strides, dilations, groups and padding.
+// Also checks that bits depend neither on the number of threads nor on alignment.
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -64,21 +64,21 @@ std::vector<ConvCase> conv_cases() {
         for (const int64_t pad : {0, 1, 4})
           list.push_back(plane(4, 19, 21, 6, kernel, stride, dilation, pad, 2));
   for (ConvCase c : {
-           // Several blocks of planes, several tasks of rows.
+           // The sum has several blocks of planes, the image several tasks.
            plane(100, 9, 33, 20, 3, 1, 1, 1),
            plane(70, 30, 50, 12, 3, 2, 1, 1),
            plane(9, 60, 60, 12, 7, 1, 1, 3),
-           // Windows in parts of rows.
+           // A row is split into several tasks.
            ConvCase{{2, 3, 4000}, {8, 3, 5}, {1}, {2}, {4, 3}, 1, true},
            ConvCase{{1, 2, 2, 3300}, {4, 2, 2, 3}, {1, 2}, {1, 1}, {0, 1, 1, 0}},
-           // One axis of two; three axes, of which the first is padded.
+           // A kernel along one axis, and three spatial axes.
            ConvCase{{2, 24, 30, 8}, {10, 24, 1, 3}, {1, 1}, {1, 1}, {0, 1, 0, 1}},
            ConvCase{{2, 24, 30, 8}, {10, 24, 3, 1}, {1, 1}, {1, 1}, {0, 0, 0, 0}},
            ConvCase{{2, 5, 4, 6, 7}, {6, 5, 3, 3, 3}, {1, 2, 1}, {1, 1, 2}, {1, 1, 2, 2, 0, 2}},
-           // Taps that read nothing but padding; one window.
+           // Some taps read only padding, and there is a single window.
            ConvCase{{1, 4, 2, 2}, {4, 4, 3, 3}, {1, 1}, {4, 4}, {6, 6, 6, 6}},
            ConvCase{{3, 16, 3, 3}, {5, 16, 3, 3}, {1, 1}, {1, 1}, {0, 0, 0, 0}},
-           // Depthwise.
+           // A depthwise convolution with short rows.
            plane(8, 12, 13, 8, 3, 1, 1, 1, 8),
            plane(4, 20, 50, 8, 3, 2, 1, 1, 4),
        }) {
@@ -113,7 +113,7 @@ TEST_P(ConvKernels, OfEverySize) {
   for (const ConvCase& c : cases_for(conv_cases(), 40)) check_on_all_kernels(c.call());
 }
 
-/// max_pool where the indices are read, and where they are not: the same values.
+/// max_pool has the same values whether its indices are read or not.
 TEST_P(ConvKernels, MaxPoolsOfEverySize) {
   std::vector<ConvCase> list;
   for (const int64_t wide : {1, 2, 5, 8, 17, 40})

@@ -186,7 +186,7 @@ TEST(IntegerKernels, ReductionsAndLinesOfEveryDtype) {
                   {{"axis", axis},
                    {"descending", back},
                    {"count",
-                    std::min<int64_t>(back ? 2 : 64, shape.size(static_cast<int>(axis)))}}},
+                    std::min<int64_t>(back ? 2 : 1 << 20, shape.size(static_cast<int>(axis)))}}},
                  {"argmax", {{"axis", axis}, {"smallest", back}, {"last", back}, {"keep", false}}},
                  {"cumsum", {{"axis", axis}, {"exclusive", back}, {"reverse", back}}},
                  {"cumprod", {{"axis", axis}, {"exclusive", back}, {"reverse", back}}}}) {
@@ -196,6 +196,28 @@ TEST(IntegerKernels, ReductionsAndLinesOfEveryDtype) {
         }
       }
     }
+}
+
+// By radix, by comparison and by a list of the best; contiguous and adjacent lines.
+TEST(SortKernels, NaNZerosAndTiesLieAsInTheReference) {
+  for (const DType t : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::boolean})
+    for (const int64_t length : {7, 600})
+      for (const int64_t inner : {1, 19})
+        for (const bool descending : {false, true})
+          for (const int64_t count : {int64_t{3}, length}) {
+            RefTensor x(Type{t, {2, length, inner}});
+            for (size_t i = 0; i < x.size(); ++i) {
+              const auto number = static_cast<double>(i * 37 % 11) - 5;
+              if (!is_float(t))
+                x.set_bits(i, wrapped_to(t, t == DType::boolean ? i * 37 % 2 : i * 37 % 251));
+              else
+                x.data[i] = i % 13 == 0 ? NAN : i % 5 == 0 ? -0.0 : i % 17 == 0 ? INFINITY : number;
+            }
+            const Call call =
+                Call::on(op("sort"), {x},
+                         {{"axis", int64_t{1}}, {"descending", descending}, {"count", count}});
+            EXPECT_GE(kernels_for(call), 1) << call.text();
+          }
 }
 
 TEST(IntegerKernels, EmptyReductionsGiveTheIdentity) {

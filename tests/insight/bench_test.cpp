@@ -66,6 +66,25 @@ TEST(Bench, Overhead) {
   EXPECT_GT(rows_of("overhead", {"node_us", "ops_per_second"})[0]["node_us"].get<double>(), 0);
 }
 
+TEST(Bench, EveryOpHasAKernelForEveryDtypeThatItAccepts) {
+  OpsOptions options;
+  options.elements = 2048;
+  options.seconds_per_row = 0;
+  const std::vector<OpRow> rows = bench_ops(options);
+  EXPECT_GT(rows.size(), 700u);
+  for (const OpRow& row : rows)
+    EXPECT_EQ(row.kernel.find("reference"), std::string::npos) << row.op << " of " << row.dtype;
+}
+
+TEST(Bench, OpsOfTheGivenNamesAndDtypes) {
+  const Json rows = rows_of("ops --op cumsum --dtype i64 --elements 4096",
+                            {"op", "dtype", "kernel", "ns_per_element", "share_of_copy"});
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0]["op"], "cumsum of rows");
+  EXPECT_EQ(rows[0]["elements"], 4096);
+  EXPECT_GT(rows[0]["ns_per_element"].get<double>(), 0);
+}
+
 TEST(Bench, Step) {
   const Json rows = rows_of(
       "step --preset char-cpu --batch-size 2 --context 16 --precision fp32 --precision bf16 "

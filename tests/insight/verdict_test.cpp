@@ -25,6 +25,16 @@ TEST(Verdict, TheLongestOfTheThreeTimes) {
   EXPECT_NEAR(judge({10, 100, 100, DType::f32}, c, 1e-5).ceiling_seconds, 2.1e-6, 1e-12);
 }
 
+TEST(Verdict, NodesWithoutAKernelHaveOneOfTheirOwn) {
+  const Ceilings c = sample_ceilings();
+  Work work{0, 15e6, 15e6, DType::f32};
+  work.is_interpreted = true;
+  const Verdict v = judge(work, c, 1);
+  EXPECT_EQ(v.bound, Bound::reference);
+  EXPECT_NEAR(v.ceiling_seconds, 15e6 / 20e9 + 15e6 / 10e9, 1e-12) << "a kernel's ceiling";
+  EXPECT_EQ(phrase_of(v.bound), "reference loops");
+}
+
 TEST(Verdict, ProductsOfShortFloatsHaveTheCeilingOfTheirUnit) {
   Ceilings c = sample_ceilings();
   EXPECT_EQ(c.compute(DType::bf16), 100e9) << "no unit: computed in f32";

@@ -61,6 +61,19 @@ TEST(RunnableSession, ComputesTheWantedOutputsAlone) {
   EXPECT_EQ(view.numbers[9], 3);
 }
 
+TEST(RunnableSession, OutputsKeepTheirMemoryFromRunToRun) {
+  RunnableSession session(scaled(weight(3)), cpu::cpu_backend());
+  PortValues outputs;
+  session.run_into(outputs, ones(2, 4));
+  const std::byte* const memory = outputs.find("y")->second.tensor().bytes.data();
+  session.run_into(outputs, ones(2, 4));
+  EXPECT_EQ(outputs.find("y")->second.tensor().bytes.data(), memory);
+  EXPECT_EQ(outputs.find("sum")->second.tensor().number(0), 24);
+  session.run_into(outputs, ones(3, 5), {"y"});
+  EXPECT_EQ(outputs.size(), 1u);
+  EXPECT_EQ(outputs.find("y")->second.tensor().shape, Shape({3, 5}));
+}
+
 TEST(RunnableSession, RefusesOtherInputsThanItsOwn) {
   RunnableSession session(scaled(weight(3)), cpu::cpu_backend());
   EXPECT_USER_ERROR(session.run({}), "the input 'x' (f32[rows,length]) is missing");

@@ -78,22 +78,22 @@ struct Overhead {
 inline constexpr int64_t kSmallOp = 16;
 Overhead bench_overhead(double seconds);
 
-/// One op on one dtype, beside a copy of as many bytes as its operands and results have.
+/// The time of one op on one dtype, and that of copying as many bytes as it reads and writes.
 struct OpRow {
   std::string op, dtype;  // "sum of rows", "f32"
-  std::string kernel;     // "reference": the reference interpreter's loops
-  int64_t elements = 0;   // of the largest of the operands and results
+  std::string kernel;     // "reference": no kernel, the reference interpreter computes it
+  int64_t elements = 0;   // size of the largest operand or result
   Timing ms, copy_ms;
   double ns_per_element() const { return 1e6 * ms.median / static_cast<double>(elements); }
   double share_of_copy() const { return copy_ms.median / ms.median; }
 };
 struct OpsOptions {
   int64_t elements = int64_t{1} << 20;
-  std::vector<DType> dtypes;     // empty: all but the floats of 8 bits
-  std::vector<std::string> ops;  // parts of their names; empty: all
+  std::vector<DType> dtypes;     // empty: all but 8-bit floats
+  std::vector<std::string> ops;  // substrings of names; empty: all
   double seconds_per_row = 0.05;
 };
-/// Every op that is no product, as a node of its own, for every dtype that it accepts.
+/// Times every op except products as a program of one node, for every dtype that it accepts.
 std::vector<OpRow> bench_ops(const OpsOptions& options);
 
 struct OptimizerRow {

@@ -1,4 +1,4 @@
-// Every op that is no product as a program of one node, interleaved with a copy of as many bytes.
+// Times each op as a program of one node, interleaved with a copy of as many bytes.
 
 #include <cstring>
 #include <map>
@@ -16,7 +16,7 @@
 namespace brrr::insight {
 namespace {
 
-/// Makes the node of an op over one dtype. UserError where the op does not take the dtype.
+/// Builds the graph of one op on one dtype. Throws UserError if the op does not accept the dtype.
 class OpGraph {
  public:
   OpGraph(DType dtype, int64_t elements) : dtype_(dtype), elements_(elements) {}
@@ -25,7 +25,7 @@ class OpGraph {
   DType dtype() const { return dtype_; }
   int64_t columns() const { return std::min<int64_t>(1024, elements_); }
   int64_t rows() const { return std::max<int64_t>(1, elements_ / columns()); }
-  /// A matrix of all elements, which the program only reads.
+  /// A matrix of the wanted number of elements, as a read-only input.
   Value x(const char* name = "x") { return given(name, {rows(), columns()}, dtype_); }
   Value line(const char* name = "x") { return given(name, {rows() * columns()}, dtype_); }
   Value given(const char* name, Shape shape, DType dtype) {
@@ -36,7 +36,7 @@ class OpGraph {
     end_of_ids_ = end;
     return given(kIds, std::move(shape), DType::i32);
   }
-  /// The whole numbers that every dtype holds, or floats that every function takes.
+  /// A random element: a small positive integer, or a float inside the domain of every function.
   double number(std::string_view input, std::mt19937& random) const {
     if (input == kIds)
       return static_cast<double>(
@@ -59,7 +59,7 @@ struct OpCase {
   std::function<Value(OpGraph&)> build;
 };
 
-/// An image of [1, C, H, W] with so many elements as there are, or a few less.
+/// An image [1, C, 64, 64] of the wanted number of elements, rounded down to whole channels.
 Value image(OpGraph& g) {
   constexpr int64_t kSide = 64;
   const int64_t channels = std::max<int64_t>(1, g.rows() * g.columns() / (kSide * kSide));
@@ -190,7 +190,7 @@ std::vector<OpCase> all_cases() {
   return list;
 }
 
-/// The op's program with numbers in its inputs.
+/// The compiled program of an op with random inputs.
 class OpRun {
  public:
   OpRun(OpGraph& op, Value y) : engine_(cpu::cpu_backend()) {

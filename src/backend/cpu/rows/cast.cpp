@@ -1,6 +1,6 @@
 // cast between any two dtypes. f32 to and from the 16-bit floats, and i32 and bool to f32, are
-// vector code; the other pairs are loops that the compiler makes vectors of, to 16 bits and fewer
-// by way of f32.
+// vector code. The other pairs are loops that the compiler vectorises; floats of 8 and 16 bits are
+// rounded from an intermediate f32.
 
 #include <algorithm>
 #include <array>
@@ -50,7 +50,7 @@ To to_integer(double x) {
     const double number = x == x ? x : 0;
     const double above = number > low ? number : low;
     const double inside = above < high ? above : high;
-    // Unsigned numbers of 32 bits fit into 64 alone; the rest has vector instructions.
+    // Vector instructions convert to i32, whose range holds all of To but u32.
     if constexpr (std::is_same_v<To, uint32_t>)
       return static_cast<To>(static_cast<int64_t>(inside));
     return static_cast<To>(static_cast<int32_t>(inside));
@@ -74,8 +74,8 @@ double odd_double(From x) {
   return static_cast<double>(x);
 }
 
-/// x cut to f32, with the last bit set where anything was cut off: it rounds to 16 bits or fewer as
-/// x does.
+/// Rounds x to f32 by round-to-odd: towards zero, with the last bit set if x is not exact. Rounding
+/// the result again to 16 bits or fewer gives what rounding x once gives.
 float odd_float(double x) {
   const auto nearest = static_cast<float>(x);
   auto bits = std::bit_cast<uint32_t>(nearest);
@@ -101,7 +101,7 @@ template <typename From, typename To>
 void loop(const Row& row) {
   const auto* x = static_cast<const From*>(row.in[0]);
   auto* y = static_cast<To*>(row.out);
-  const int64_t n = row.n;  // a local: a store of bytes may alias the row
+  const int64_t n = row.n;  // a local, because stores of bytes might alias the row
   for (int64_t i = 0; i < n; ++i) {
     if constexpr (std::is_integral_v<From> && std::is_integral_v<To>)
       y[i] = static_cast<To>(x[i]);
@@ -120,7 +120,7 @@ void loop(const Row& row) {
   }
 }
 
-/// Numbers to f32 in such a way that they round to a narrow float as they would at once.
+/// Converts numbers to f32 by round-to-odd, for a second rounding to fewer bits.
 template <typename From>
 void to_odd_float(const Row& row) {
   const auto* x = static_cast<const From*>(row.in[0]);
@@ -142,7 +142,7 @@ void float_to_f8(const Row& row) {
                       static_cast<double>(x[i]));
 }
 
-/// From f32 to a narrow float.
+/// The conversion from f32 to a float of 8 or 16 bits.
 template <typename To>
 RowFunction narrowing() {
   if constexpr (std::is_same_v<To, F16>)
@@ -153,7 +153,7 @@ RowFunction narrowing() {
     return &float_to_f8<To>;
 }
 
-/// To a narrow float by way of f32, a piece in L1 at a time.
+/// Converts to a float of 8 or 16 bits through pieces of f32 that stay in L1.
 template <typename From, typename To>
 void through_float(const Row& row) {
   constexpr int64_t kPiece = 512;

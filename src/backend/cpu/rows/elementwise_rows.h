@@ -30,7 +30,7 @@ struct RowEntry {
   RowFunction run;
   std::string_view form = {};  // gelu: what {approximate} must be
 };
-/// A conversion that has vector code.
+/// A vectorised conversion between two dtypes.
 struct CastEntry {
   DType from, to;
   RowFunction run;
@@ -41,7 +41,7 @@ std::span<const RowEntry> binary_rows();
 /// Those of integers and of f64. Divisors must not be zero.
 std::span<const RowEntry> scalar_rows();
 std::span<const RowEntry> select_rows();
-/// The vectorised conversion; null: there is none.
+/// The vectorised conversion between the dtypes, or null.
 RowFunction vector_cast(DType from, DType to);
 
 /// Whether rows of the node must be looked at for divisors of zero before they are computed: it is

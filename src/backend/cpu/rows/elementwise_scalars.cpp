@@ -24,7 +24,7 @@ template <typename T, typename Y, auto kFunction>
 void row_of(const Row& row) {
   const auto *a = static_cast<const T*>(row.in[0]), *b = static_cast<const T*>(row.in[1]);
   auto* y = static_cast<Y*>(row.out);
-  const int64_t count = row.n;  // a local: a store of bytes may alias the row
+  const int64_t count = row.n;  // a local, because stores of bytes might alias the row
   const uint32_t repeated = row.repeated;
   if (repeated == 0) {
     for (int64_t i = 0; i < count; ++i) y[i] = static_cast<Y>(kFunction(a[i], b[i]));

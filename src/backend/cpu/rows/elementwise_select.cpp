@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace brrr::cpu::HWY_NAMESPACE {
 namespace {
 
-/// The lanes of a condition, as wide as those of `d`.
+/// Loads booleans and widens them to the lanes of `d`.
 template <typename D>
 HWY_INLINE hn::Vec<D> load_condition(D d, const uint8_t* c) {
   const auto bytes = hn::LoadU(hn::Rebind<uint8_t, D>(), c);
@@ -32,7 +32,7 @@ HWY_INLINE hn::Vec<D> load_condition(D d, const uint8_t* c) {
     return hn::PromoteTo(d, bytes);
 }
 
-/// Computes y[i] = c[i] ? a[i] : b[i]. Unsigned T.
+/// Computes y[i] = c[i] ? a[i] : b[i] on the bits of the elements: T is unsigned.
 template <typename T, bool kRepeatA, bool kRepeatB>
 void select_vectors(const uint8_t* c, const T* a, const T* b, T* y, int64_t n) {
   const hn::ScalableTag<T> d;
@@ -104,48 +104,36 @@ void bool_to_float(const Row& row) {
   for (; i < row.n; ++i) y[i] = x[i] ? 1.0f : 0.0f;
 }
 
-/// Floats cut to integers: NaN becomes 0, what lies beyond the range of To its nearest end.
+/// Truncates floats to integers. NaN becomes 0; numbers outside the range of To saturate.
+template <typename To>
+HWY_INLINE auto truncate(VF v) {
+  constexpr float kLow = static_cast<float>(std::numeric_limits<To>::min());
+  const VF number = hn::IfThenElse(hn::IsNaN(v), hn::Zero(DF()), v);
+  if constexpr (sizeof(To) == 4) {
+    // The largest i32 has no exact f32, and the next float, 2^31, does not fit into an i32.
+    const auto is_high = hn::Ge(number, splat(0x1p31f));
+    const VF in_range = hn::IfThenElse(is_high, hn::Zero(DF()), hn::Max(number, splat(kLow)));
+    return hn::IfThenElse(hn::RebindMask(DI(), is_high),
+                          hn::Set(DI(), std::numeric_limits<int32_t>::max()),
+                          hn::ConvertTo(DI(), in_range));
+  } else {
+    constexpr float kHigh = static_cast<float>(std::numeric_limits<To>::max());
+    const hn::Rebind<To, DI> narrow;
+    return hn::DemoteTo(narrow, hn::ConvertTo(DI(), clamp(number, kLow, kHigh)));
+  }
+}
+
 template <typename From, typename To>
 void float_to_int(const Row& row) {
-  constexpr float kLow = static_cast<float>(std::numeric_limits<To>::min());
+  const hn::Rebind<To, DI> d;
   const auto* x = static_cast<const From*>(row.in[0]);
   auto* y = static_cast<To*>(row.out);
-  const auto cut = [&](VF v) BRRR_INLINE_BODY {
-    const VF number = hn::IfThenElse(hn::IsNaN(v), hn::Zero(DF()), v);
-    if constexpr (sizeof(To) == 4) {
-      // 2^31 - 1 is no float, and 2^31 no i32.
-      const auto is_high = hn::Ge(number, splat(0x1p31f));
-      const auto cut_in_range = hn::ConvertTo(
-          DI(), hn::IfThenElse(is_high, hn::Zero(DF()), clamp(number, kLow, 0x1p31f)));
-      return hn::IfThenElse(hn::RebindMask(DI(), is_high),
-                            hn::Set(DI(), std::numeric_limits<int32_t>::max()), cut_in_range);
-    } else {
-      constexpr float kHigh = static_cast<float>(std::numeric_limits<To>::max());
-      return hn::ConvertTo(DI(), clamp(number, kLow, kHigh));
-    }
-  };
   int64_t i = 0;
-  for (; i < row.n; i += kLanes) {
-    const int64_t n = std::min<int64_t>(kLanes, row.n - i);
-    const auto whole = cut(n == kLanes ? load(x + i) : load_part(x + i, n));
-    if constexpr (sizeof(To) == 4) {
-      if (n == kLanes) {
-        hn::StoreU(whole, DI(), y + i);
-        continue;
-      }
-    }
-    const hn::Rebind<To, DI> narrow;
-    To buffer[kLanes];
-    if constexpr (sizeof(To) == 4)
-      hn::StoreU(whole, DI(), buffer);
-    else if (n == kLanes) {
-      hn::StoreU(hn::DemoteTo(narrow, whole), narrow, y + i);
-      continue;
-    } else {
-      hn::StoreU(hn::DemoteTo(narrow, whole), narrow, buffer);
-    }
-    std::memcpy(y + i, buffer, static_cast<size_t>(n) * sizeof(To));
-  }
+  for (; i + kLanes <= row.n; i += kLanes) hn::StoreU(truncate<To>(load(x + i)), d, y + i);
+  if (i == row.n) return;
+  To last[kLanes];
+  hn::StoreU(truncate<To>(load_part(x + i, row.n - i)), d, last);
+  std::memcpy(y + i, last, static_cast<size_t>(row.n - i) * sizeof(To));
 }
 
 constexpr CastEntry kCasts[] = {

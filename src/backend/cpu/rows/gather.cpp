@@ -53,7 +53,7 @@ class GatherKernel final : public Kernel {
         user_error("[gather] index {} lies outside an axis of {}", ids[i], count);
   }
 
-  /// Whether ids mostly are their predecessors plus one, as those of a padding by reflection are.
+  /// Whether most ids continue a run of consecutive ids, as in a padding by reflection.
   bool follow_each_other(const Id* ids) const {
     constexpr int64_t kLongEnough = 16;
     int64_t stretches = 1;
@@ -61,7 +61,7 @@ class GatherKernel final : public Kernel {
     return stretches * kLongEnough <= ids_;
   }
 
-  /// Copies what consecutive ids read at once.
+  /// Copies each run of consecutive ids as one block.
   void gather_stretches(const KernelArgs& args, const Id* ids) const {
     const auto* const x = static_cast<const std::byte*>(args.in[0]);
     auto* const y = static_cast<std::byte*>(args.out[0]);
@@ -77,7 +77,7 @@ class GatherKernel final : public Kernel {
     });
   }
 
-  /// Runs of one element of the size of T, which may lie at any address in x.
+  /// Gathers single elements of the size of T, which may be misaligned in x.
   template <typename T>
   void gather_elements(const KernelArgs& args, const Id* ids) const {
     const auto* const x = static_cast<const std::byte*>(args.in[0]);

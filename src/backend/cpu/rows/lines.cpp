@@ -1,5 +1,5 @@
-// Ops for which the order of an axis counts: argmax, running sums and products; and scatter. Loops
-// over the type, of which the compiler makes vectors.
+// argmax, cumsum, cumprod and scatter for every dtype: templates over the element type whose inner
+// loops the compiler vectorises.
 
 #include "backend/cpu/rows/lines.h"
 
@@ -12,9 +12,9 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kTogether = 256;  // neighbouring lines that are handled together, in L1
+constexpr int64_t kTogether = 256;  // adjacent lines processed together; their state fits L1
 
-/// Whether a stands before b in the order that argmax looks for: NaN before numbers.
+/// Whether argmax prefers a to b. NaN wins over numbers.
 template <bool kSmallest, typename N>
 bool beats(N a, N b) {
   if constexpr (std::is_floating_point_v<N>) {
@@ -24,8 +24,8 @@ bool beats(N a, N b) {
   return kSmallest ? a < b : a > b;
 }
 
-/// The place of the first or last extreme of a contiguous line: its value first, which is a
-/// reduction, then where it stands.
+/// Finds the first or last extreme of a contiguous line. One vectorised pass finds the value and
+/// the piece of the line that holds it, a second pass over that piece finds the index.
 template <bool kSmallest, typename T>
 int64_t place_of_extreme(const T* x, int64_t count, bool last) {
   using N = Number<T>;
@@ -69,8 +69,7 @@ int64_t place_of_extreme(const T* x, int64_t count, bool last) {
   return place;
 }
 
-/// The places of the extremes of `lines` neighbouring lines, `stride` elements from one element of
-/// a line to the next.
+/// Finds the indices of the extremes of adjacent lines. Elements of a line are `stride` apart.
 template <bool kSmallest, typename T>
 void places_of_extremes(const T* x, int64_t count, int64_t stride, int64_t lines, bool last,
                         int64_t* places) {
@@ -116,7 +115,7 @@ std::unique_ptr<Kernel> running_kernel(const NodeView& node) {
   return make_kernel([lines = Lines(node), exclusive = node.attrs().get<bool>("exclusive"),
                       reverse = node.attrs().get<bool>("reverse")](const KernelArgs& args) {
     lines.each_group(kTogether, [&](int64_t, int64_t outer, int64_t first, int64_t n) {
-      // Locals: a store of bytes may alias everything else.
+      // Copied to locals, because stores of bytes might alias the captures.
       const int64_t count = lines.count, inner = lines.inner;
       const bool is_exclusive = exclusive;
       const int64_t start = outer * count * inner + first + (reverse ? (count - 1) * inner : 0);
@@ -154,7 +153,7 @@ std::unique_ptr<Kernel> running_kernel(const NodeView& node) {
   });
 }
 
-/// Checks and completes indices: negative ones count from the end.
+/// Validates indices and resolves negative ones, which count from the end.
 template <typename Id>
 void complete_ids(const void* given, int64_t count, int64_t rows, int64_t* ids) {
   const Id* const from = static_cast<const Id*>(given);
@@ -170,7 +169,7 @@ void complete_ids(const void* given, int64_t count, int64_t rows, int64_t* ids) 
       user_error("[scatter] index {} lies outside an axis of {}", from[i], rows);
 }
 
-/// Combines rows in the order of the updates, columns shared among threads.
+/// Applies the updates in their order. Threads share the columns.
 template <typename T, typename F>
 void scatter_rows(const int64_t* ids, int64_t count, int64_t width, const T* updates, auto* y,
                   F combine) {
@@ -187,7 +186,24 @@ void scatter_rows(const int64_t* ids, int64_t count, int64_t width, const T* upd
   });
 }
 
-/// T: only moved where the mode is "set", so a type of the size serves.
+/// A function that needs scratch memory, as a kernel.
+template <typename F>
+class KernelWithScratch final : public Kernel {
+ public:
+  KernelWithScratch(int64_t scratch_bytes, F f) : bytes_(scratch_bytes), f_(std::move(f)) {}
+  int64_t scratch_bytes() const override { return bytes_; }
+  void run(const KernelArgs& args) override { f_(args); }
+
+ private:
+  int64_t bytes_;
+  F f_;
+};
+template <typename F>
+std::unique_ptr<Kernel> make_kernel_with_scratch(int64_t scratch_bytes, F f) {
+  return std::make_unique<KernelWithScratch<F>>(scratch_bytes, std::move(f));
+}
+
+/// The scatter kernel for elements that are stored as T.
 template <typename T>
 std::unique_ptr<Kernel> scatter_kernel(const NodeView& node) {
   const int64_t rows = node.in[0].shape.size(0), width = node.in[0].shape.size(1),
@@ -195,7 +211,7 @@ std::unique_ptr<Kernel> scatter_kernel(const NodeView& node) {
   const bool wide_ids = node.in[1].dtype == DType::i64;
   const std::string& mode = node.attrs().get<std::string>("mode");
   using N = Number<T>;
-  // Floats of 16 bits are combined in f32 and rounded once.
+  // 16-bit floats are accumulated in f32 and rounded once.
   const bool is_widened = !std::is_same_v<N, T> && mode != "set";
   const int64_t ids_bytes = count * static_cast<int64_t>(sizeof(int64_t));
   const int64_t scratch =

@@ -1,6 +1,7 @@
 #pragma once
-// The lines of a tensor: the elements along one axis, for ops in which their order counts. Lines
-// that lie side by side are read together, so that memory is read in its order along every axis.
+// Iteration over the lines of a tensor, the sequences of elements along one axis, for ops such as
+// sort and cumsum. Adjacent lines are processed in groups, so that memory is read contiguously
+// along every axis.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,20 +13,20 @@
 
 namespace brrr::cpu {
 
-/// Operand 0 of a node with the attribute `axis`, as [outer, count, inner].
+/// Operand 0 of a node with the attribute `axis`, viewed as [outer, count, inner].
 struct Lines : AxisSplit {
   explicit Lines(const NodeView& node)
       : AxisSplit(split_at(node.in[0].shape, node.attrs().get<int64_t>("axis"))) {}
 
-  /// Neighbouring lines that are handled together, at most: one where a line is contiguous.
+  /// Lines in a group, at most `most`; 1 if lines are contiguous.
   int64_t together(int64_t most) const { return std::max<int64_t>(1, std::min(inner, most)); }
-  /// Among how many threads groups of `most` lines are shared.
+  /// The number of threads that share the groups.
   int64_t parts(int64_t most) const {
     const int64_t grain = row_grain(count * together(most), kRowGrain);
     return std::min<int64_t>(thread_count(), std::max<int64_t>(1, groups(most) / grain));
   }
-  /// f(part, outer index, first inner index, lines of the group) for groups of `most` neighbouring
-  /// lines or fewer; `part` counts from 0 to parts(most).
+  /// Calls f(part, outer index, first inner index, lines) for every group of up to `most` adjacent
+  /// lines. Each thread has its own `part` in [0, parts(most)).
   template <typename F>
   void each_group(int64_t most, F f) const {
     const int64_t group = together(most), in_row = (inner + group - 1) / group;
@@ -44,25 +45,8 @@ struct Lines : AxisSplit {
   }
 };
 
-/// A kernel whose scratch memory is used by a function.
-template <typename F>
-class KernelWithScratch final : public Kernel {
- public:
-  KernelWithScratch(int64_t scratch_bytes, F f) : bytes_(scratch_bytes), f_(std::move(f)) {}
-  int64_t scratch_bytes() const override { return bytes_; }
-  void run(const KernelArgs& args) override { f_(args); }
-
- private:
-  int64_t bytes_;
-  F f_;
-};
-template <typename F>
-std::unique_ptr<Kernel> make_kernel_with_scratch(int64_t scratch_bytes, F f) {
-  return std::make_unique<KernelWithScratch<F>>(scratch_bytes, std::move(f));
-}
-
-/// The entry of an op whose kernel is made by make(node, T{}), T being the type of operand 0:
-/// that of a number, and uint8_t for booleans.
+/// The entry of an op whose kernel make(node, T{}) builds, where T stores the elements of operand
+/// 0: see with_number_type(); uint8_t for booleans.
 template <typename Make>
 KernelEntry entry_by_dtype(Op op, const char* name, Make make) {
   return {op, name,
@@ -78,7 +62,7 @@ KernelEntry entry_by_dtype(Op op, const char* name, Make make) {
           }};
 }
 
-/// sort: rows/sorting.cpp.
+/// The entry of sort, in rows/sorting.cpp.
 KernelEntry sort_entry();
 
 }  // namespace brrr::cpu

@@ -45,12 +45,12 @@ auto with_number_type(DType t, F&& f) {
   }
 }
 
-/// An element as the number that it stands for: floats of 16 bits as f32. Without branches, so that
-/// compilers make vectors of loops over it.
+/// The value of an element, 16-bit floats as f32. Branch-free, so that compilers vectorise loops.
 inline float number_of(F16 x) {
   const uint32_t magnitude = (uint32_t{x.bits} & 0x7fff) << 13, sign = (uint32_t{x.bits} & 0x8000)
                                                                        << 16;
-  // The exponent's bias is 112 less; infinities and NaN have the largest exponent.
+  // 2^112 corrects the difference of the exponent biases. The largest exponent of f16, that of
+  // infinities and NaN, becomes the largest of f32.
   const auto scaled = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
   const uint32_t number = magnitude >= 0x0f800000 ? magnitude | 0x7f800000 : scaled;
   return std::bit_cast<float>(number | sign);

@@ -11,8 +11,8 @@ namespace brrr::cpu {
 enum class Fold { kSum, kMax, kMin };
 
 struct ReductionRows {
-  /// x: [n] -> the sum (of blocks of f32 sums, in f64) or the extreme, an infinity for n = 0; NaN
-  /// if any is.
+  /// Folds x: [n]. Sums are f32 within blocks, whose sums are added in f64. The extreme of no
+  /// elements is an infinity, and NaN if any element is NaN.
   double (*run)(const void* x, int64_t n);
   /// y: [n] f32 = the fold of x: [rows, n] with rows `stride` elements apart; of y too when `add`.
   void (*columns)(const void* x, int64_t rows, int64_t stride, float* y, int64_t n, bool add);

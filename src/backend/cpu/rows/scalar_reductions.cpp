@@ -1,6 +1,6 @@
 // sum, max, min and product of integers and f64 over any axes, and products of the other floats:
-// loops over the type that the compiler makes vectors of. Floats are folded in double, in an
-// order that the shape alone decides; integers wrap around.
+// templates over the element type whose loops the compiler vectorises. Floats accumulate in double,
+// in an order that depends on the shape alone; integers wrap around.
 
 #include <array>
 #include <cmath>
@@ -18,7 +18,8 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr size_t kLanes = 8;  // accumulators of a run, so that folds do not wait for each other
+constexpr size_t kLanes =
+    8;  // independent accumulators of a run, which hide the latency of an addition
 constexpr int64_t kColumns = 256;  // kept elements that are folded side by side, in L1
 
 /// The accumulator. Sums and products of integers are computed modulo 2^64 and cut to T at the end.
@@ -42,7 +43,7 @@ template <typename A, Op kOp>
 A folded(A a, A b) {
   if constexpr (kOp == Op::sum) return a + b;
   if constexpr (kOp == Op::product) return a * b;
-  // A NaN stays: as `a`, which no comparison replaces, or as `b`.
+  // NaN propagates: comparisons with a NaN in `a` are false, and one in `b` is chosen.
   if constexpr (kOp == Op::max) return b > a || b != b ? b : a;
   return b < a || b != b ? b : a;
 }
@@ -83,7 +84,7 @@ class ScalarReduction final : public Kernel {
     parallel_for(out_elements_, row_grain(reduced_ * layout_.run, kRowGrain),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t k = begin; k < end; ++k) {
-                     // The place in its run alone says into which lane an element is folded.
+                     // An element's index in its run determines its accumulator.
                      std::array<A, kLanes> lanes;
                      lanes.fill(start_of<A, kOp>());
                      const T* const first = x + layout_.kept.at(k);

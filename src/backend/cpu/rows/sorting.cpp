@@ -1,7 +1,7 @@
-// sort: the lines of a tensor in order, or the first elements of that order (top-k). Elements are
-// sorted as unsigned keys of the same order, each beside its place in the line: by digits, without
-// a comparison, where many are wanted, and by a list of the best where few are. Equal keys keep the
-// order of their places.
+// sort: sorts the lines of a tensor, or finds the first k elements of that order (top-k). Elements
+// are mapped to unsigned keys of the same order and paired with their index. Few wanted elements
+// are kept in a sorted list while the line is scanned; otherwise the keys are radix sorted. Both
+// are stable.
 
 #include <algorithm>
 #include <array>
@@ -16,9 +16,9 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kTogether = 16;      // neighbouring lines that are sorted one after the other
-constexpr int64_t kFewInOrder = 64;    // as many are kept in a list; more are sorted by digits
-constexpr int64_t kLeastDigits = 256;  // elements from which on sorting by digits is faster
+constexpr int64_t kTogether = 16;      // adjacent lines that are read together
+constexpr int64_t kFewInOrder = 64;    // the largest k for which a sorted list is kept
+constexpr int64_t kLeastDigits = 256;  // the shortest line for which the radix sort is faster
 
 template <typename T>
 using Key =
@@ -26,7 +26,8 @@ using Key =
                        std::conditional_t<sizeof(T) == 2, uint16_t,
                                           std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
 
-/// The unsigned number that has the order of x: zeros are equal, all NaN are the largest.
+/// Maps x to an unsigned number of the same order. Zeros of both signs are equal, as are all NaN,
+/// which are the largest.
 template <typename T>
 Key<T> key_of(T x) {
   using K = Key<T>;
@@ -44,7 +45,7 @@ Key<T> key_of(T x) {
   }
 }
 
-/// A key and its place. Keys of up to 32 bits share a word with their places.
+/// A key and the index of its element. Keys of up to 32 bits are packed with it into one word.
 struct WideEntry {
   uint64_t key;
   uint32_t place;
@@ -77,8 +78,8 @@ int64_t place_in(const Entry<K>& entry) {
     return static_cast<int64_t>(entry & 0xffffffffu);
 }
 
-/// Sorts n entries, which stand in the order of their places, by the bytes of their keys, lowest
-/// first. Returns which of the two buffers has the result.
+/// Radix sorts n entries by their keys, a byte at a time from the lowest, which is stable. Returns
+/// the one of the two buffers that holds the result.
 template <typename K>
 Entry<K>* sort_by_digits(Entry<K>* entries, Entry<K>* other, int64_t n) {
   constexpr size_t kDigits = sizeof(K), kValues = 256;
@@ -107,7 +108,7 @@ class SortKernel final : public Kernel {
         keeps_few_(wanted_ <= kFewInOrder && wanted_ * 8 <= lines_.count),
         parts_(lines_.parts(kTogether)) {}
 
-  // A list of the best for each line of a group; or a group of lines, and one more to sort into.
+  // The sorted list of each line of a group; or the entries of a group and a buffer for one line.
   int64_t scratch_bytes() const override {
     return parts_ * part_entries() * static_cast<int64_t>(sizeof(Entry<K>));
   }
@@ -166,7 +167,8 @@ class SortKernel final : public Kernel {
     }
   }
 
-  /// Keeps the best so far of each line in order. What comes later stands behind its equals.
+  /// Scans the lines of a group and keeps a sorted list of the best elements of each. An element
+  /// goes behind its equals, so that ties keep their order.
   void find_few(const Group& group, Entry<K>* room) const {
     std::array<K, kTogether> worst;
     for (int64_t line = 0; line < group.lines; ++line) {

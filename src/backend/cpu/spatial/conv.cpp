@@ -1,13 +1,12 @@
-// Convolutions on the CPU, the first that accepts a node:
-// - dots: an image has a few windows, so the weights are the work. They are read once, as they lie,
-//   against all windows.
-// - windows: groups of one channel each, whose rows are long. Row by row of windows.
-// - direct: shifted views of padded planes (direct_conv.h).
-// - products: gemm(), of x itself where windows are elements, else of columns. For the latter,
-// 16-bit
-//   dtypes whose products go by way of tiles.
-// oneDNN's kernels promise no bits that are independent of the number of threads, and read images
-// in blocks of channels, into and out of which every image would have to be moved.
+// Convolution kernels of the CPU, in the order in which they are tried:
+// - dots: few windows in an image, so that reading the weights dominates. Each weight is read once
+//   and multiplied with all windows.
+// - windows: depthwise convolutions with long rows, computed one row of windows at a time.
+// - direct: every other window of more than one element, without a column matrix (direct_conv.h).
+// - products: gemm(). The right operand is x itself for 1x1 kernels, and a column matrix (im2col)
+//   for 16-bit dtypes that have matrix units.
+// oneDNN is not used: its bits depend on the number of threads, and its blocked layouts would have
+// to be converted to and from for every image.
 
 #include "backend/cpu/spatial/conv.h"
 
@@ -404,7 +403,7 @@ class ConvWeightGradProducts final : public Kernel {
 
 std::string direct_refusal(const NodeView& v) {
   if (std::string refusal = DirectConv::refusal(v); !refusal.empty()) return refusal;
-  // gemm() reads x as it lies.
+  // A 1x1 convolution is a product of x itself.
   return is_pointwise(sizes_of_conv(v).grid) ? "windows that are elements" : "";
 }
 

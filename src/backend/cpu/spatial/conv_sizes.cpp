@@ -8,7 +8,7 @@
 namespace brrr::cpu {
 namespace {
 
-/// The windows of a node, without axes that have nothing but one element.
+/// The windows of a node. Axes of one element with one window are left out.
 ops::WindowGrid conv_grid(const NodeView& v, std::vector<int64_t> in, std::vector<int64_t> kernel) {
   return ops::window_grid(v.attrs(), std::move(in), std::move(kernel)).without_single_elements();
 }
@@ -16,8 +16,8 @@ ops::WindowGrid conv_grid(const NodeView& v, std::vector<int64_t> in, std::vecto
 }  // namespace
 
 int64_t ConvSizes::rows_at_a_time() const {
-  // Bytes of columns at a time: they should come back from a cache. The weights are packed for each
-  // part anew, so that columns should not be few beside them.
+  // The column matrix of a part should stay in a cache. It should not be much smaller than the
+  // weights either, which are packed again for each part.
   constexpr int64_t kColumnBytes = int64_t{1} << 19, kMostColumnBytes = int64_t{1} << 23;
   const int64_t bytes = std::max<int64_t>(1, terms() * grid.out.back() * element());
   const int64_t part = std::clamp(mg() * terms() * element(), kColumnBytes, kMostColumnBytes);

@@ -31,7 +31,7 @@ struct ConvSizes {
   int64_t terms() const { return cg() * grid.kernel_elements(); }
   int64_t in() const { return grid.in_elements(); }
   int64_t out() const { return grid.out_elements(); }
-  /// Rows of windows whose columns are made at a time.
+  /// The number of window rows for which one column matrix is built.
   int64_t rows_at_a_time() const;
   int64_t column_bytes() const { return terms() * rows_at_a_time() * grid.out.back() * element(); }
 };
@@ -40,7 +40,7 @@ ConvSizes sizes_of_conv(const NodeView& v);
 ConvSizes sizes_of_conv_transpose(const NodeView& v);
 ConvSizes sizes_of_conv_weight_grad(const NodeView& v);
 
-/// Why a node is none of floats, or has an empty operand; empty: neither.
+/// Refuses nodes with an empty tensor or a dtype other than f32, bf16 and f16; "" if accepted.
 std::string conv_float_refusal(const NodeView& v);
 
 /// The bias operand of a conv.
@@ -50,7 +50,7 @@ class ConvBias {
   int64_t scratch_bytes() const {
     return exists_ && dtype_ != DType::f32 ? in_lines(count_ * int64_t{sizeof(float)}) : 0;
   }
-  /// As f32, at `wide` where it is of another dtype; null: there is none.
+  /// Returns the bias in f32, converted into `wide` if it has another dtype; null if there is none.
   const float* read(const void* const* in, std::byte* wide) const;
 
  private:

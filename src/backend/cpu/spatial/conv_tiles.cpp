@@ -17,8 +17,8 @@ namespace brrr::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr int kMostConvVectors = 8;
-/// Vectors of positions beside so many rows: the sums, a vector of each and one weight fit the
-/// registers.
+/// The width in vectors of a tile with so many rows, chosen so that its accumulators, one vector of
+/// positions and one broadcast weight fit into the registers.
 constexpr int conv_tile_vectors(int rows) {
   constexpr int kRegisters = kMaxAccumulators + 4;
   return std::clamp((kRegisters - 1) / (rows + 1), rows <= 4 && kMaxAccumulators >= 12 ? 3 : 2,
@@ -32,7 +32,7 @@ void conv_tile(const ConvTilesArgs& t, int64_t row, int64_t position) {
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sums[i][v] = hn::Zero(DF());
-  // One base for three rows, which are 0, 1 and 2 strides further: x86 addresses those directly.
+  // Three rows share one base pointer: x86 addressing modes reach 0, 1 and 2 strides from it.
   constexpr int kBases = (kRows + 2) / 3;
   const float* base[kBases];
   const int64_t ld = t.weights_ld;
@@ -86,7 +86,8 @@ struct ConvTileTable {
 constexpr ConvTileTable kConvTiles;
 
 void multiply_conv_tiles(const ConvTilesArgs& t) {
-  // Blocks of nearly equal height: a low one at the end would wait for its own sums.
+  // Blocks have nearly equal heights: a block of few rows has too few independent accumulators to
+  // hide the latency of its multiply-adds.
   const int64_t blocks = (t.rows + kMr - 1) / kMr, low = t.rows / blocks, higher = t.rows % blocks,
                 vectors = conv_tile_vectors(static_cast<int>(low + (higher > 0 ? 1 : 0))),
                 all = (t.positions + kLanes - 1) / kLanes;
@@ -94,7 +95,8 @@ void multiply_conv_tiles(const ConvTilesArgs& t) {
     const int64_t rows = low + (block < higher ? 1 : 0), across = std::min(vectors, all - v);
     kConvTiles.tiles[rows - 1][across - 1](t, block * low + std::min(block, higher), v * kLanes);
   };
-  // Either all planes stay in L1 while the weights go by, once, or what one tile reads of them.
+  // If the planes fit into L1, each block of weights is read once and passes over all positions.
+  // Otherwise the positions of one tile are kept in L1 and all weights pass over them.
   constexpr int64_t kL1Floats = 6 << 10;
   if (t.offsets[t.terms - 1] + t.positions <= kL1Floats) {
     for (int64_t b = 0; b < blocks; ++b)
@@ -144,7 +146,7 @@ void pack_rows(const float* x, int64_t x_ld, int64_t rows, int64_t n, float numb
       for (int64_t i = 0; i < n; ++i) y[i] = x[i] + number;
       continue;
     }
-    // First, because y may lie over x.
+    // Loaded before the loop, which overwrites it if y equals x.
     const VF last = hn::Add(load(x + n - kLanes), b);
     for (int64_t i = 0; i + kLanes <= n; i += kLanes) store(hn::Add(load(x + i), b), y + i);
     store(last, y + n - kLanes);

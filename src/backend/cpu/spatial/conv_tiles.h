@@ -1,13 +1,13 @@
 #pragma once
-// The register tiles of a direct convolution, on one thread: a product whose right operand is never
-// made, because each of its rows is a shifted view of a padded plane.
+// The register tiles of a direct convolution, on one thread: a matrix product whose right operand
+// is never stored, because each of its rows is a shifted view of a padded plane.
 
 #include <cstdint>
 
 namespace brrr::cpu {
 
-/// sums[m, p] = (add ? sums[m, p] : 0) + the sum over t in [0, terms), in order, of
-/// weights[m, t] * planes[offsets[t] + p].
+/// Operands of the tile product, which adds the terms t in ascending order:
+/// sums[m, p] = (add ? sums[m, p] : 0) + sum over t of weights[m, t] * planes[offsets[t] + p]
 struct ConvTilesArgs {
   const float* weights = nullptr;  // [rows, terms]
   int64_t weights_ld = 0, rows = 0;
@@ -34,13 +34,13 @@ struct ConvTiles {
   int64_t lanes;
   /// The bits of a sum depend on its operands, `terms` and the instruction set alone.
   void (*multiply)(const ConvTilesArgs& args);
-  /// Reads no element but those that are laid out and what lies between them.
+  /// Fills rows of a plane. Reads no element before the first or behind the last one it copies.
   void (*lay_out)(const PlaneRows& rows);
-  /// y[r * n + i] = x[r * x_ld + i] + number, r in [0, rows) and i in [0, n). y may be x where rows
-  /// do not overlap.
+  /// Removes the gaps between rows and adds a number: y[r * n + i] = x[r * x_ld + i] + number for r
+  /// in [0, rows) and i in [0, n). y may equal x.
   void (*pack)(const float* x, int64_t x_ld, int64_t rows, int64_t n, float number, float* y);
 };
-/// Those of the instruction set in use.
+/// The functions compiled for the instruction set in use.
 const ConvTiles& conv_tiles();
 
 }  // namespace brrr::cpu

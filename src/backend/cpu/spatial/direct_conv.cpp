@@ -15,11 +15,11 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kLineFloats = 16;
-constexpr int64_t kOverrun = 16;          // the widest vector
-constexpr int64_t kPlaneBytes = 1 << 18;  // of the planes that are summed at a time
-constexpr int64_t kSumFloats = 1 << 15;   // that are finished at a time
-constexpr int64_t kFewWindows = 256, kManyWindows = 1024;  // of a task
-constexpr int64_t kWeightFloats = 3 << 14;                 // that stay in L2 while windows go by
+constexpr int64_t kOverrun = 16;                           // floats of the widest vector
+constexpr int64_t kPlaneBytes = 1 << 18;                   // size of the planes of a block
+constexpr int64_t kSumFloats = 1 << 15;                    // sums kept until they are stored
+constexpr int64_t kFewWindows = 256, kManyWindows = 1024;  // in a task
+constexpr int64_t kWeightFloats = 3 << 14;                 // weights that stay in L2
 // Starting the team costs about as much as this many multiply-adds.
 constexpr int64_t kSerial = int64_t{1} << 18;
 
@@ -41,7 +41,8 @@ PlaneAxis plane_axis(const ops::WindowGrid& grid, size_t from_last) {
   return axis;
 }
 
-/// Places [first, last) of `count` places hold elements, from `element` on.
+/// The places [first, last) of a row that lie inside the axis, where place 0 is `element`. The
+/// others are padding.
 struct PlaceSpan {
   int64_t first = 0, last = 0;
   PlaceSpan(int64_t element, int64_t stride, int64_t in, int64_t count) {
@@ -51,10 +52,11 @@ struct PlaceSpan {
   }
 };
 
-/// Floats of a row so wide that what a window reads beyond it is the next row's padding.
+/// The width of a row in a plane, such that windows that reach beyond it read the padding of the
+/// next row.
 int64_t plane_width(const PlaneAxis& axis, int64_t windows) {
   const int64_t span = windows + axis.reach();
-  if (windows < axis.out) return span;  // a part of a row
+  if (windows < axis.out) return span;  // a task of a part of a row
   int64_t width = windows;
   for (size_t phase = 0; phase < axis.phases.size(); ++phase) {
     const PlaceSpan places(axis.element(phase, 0), axis.stride, axis.in, span);
@@ -65,8 +67,8 @@ int64_t plane_width(const PlaneAxis& axis, int64_t windows) {
 
 int64_t equal_parts(int64_t all, int64_t most) { return ceil_div(all, ceil_div(all, most)); }
 
-/// Planes that are summed at a time: at most so many terms in sequence, and what their tile reads
-/// stays in L1.
+/// The number of planes in a block: bounded by the terms that are summed sequentially, and by the
+/// rows that a tile reads, which should stay in L1.
 int64_t planes_at_a_time(int64_t planes, int64_t rows, int64_t columns) {
   constexpr int64_t kRows = 192;
   const int64_t most = std::min(kGemmBlockK / (rows * columns), kRows / rows);
@@ -79,7 +81,7 @@ int64_t PlaneAxis::phase_of(int64_t tap) const {
   return std::ranges::find(phases, tap * dilation % stride) - phases.begin();
 }
 
-/// Channels [channel, channel + channels) of y (in a group) and some rows of windows of an image.
+/// Output channels [channel, channel + channels) of a group, for some window rows of an image.
 struct DirectConv::Task {
   int64_t image = 0, group = 0, outer = 0, channel = 0, channels = 0;
   int64_t row = 0, rows = 0, column = 0, columns = 0;
@@ -101,7 +103,7 @@ DirectConv::DirectConv(const NodeView& v)
     outer_windows_ *= s_.grid.out[a];
   }
   plane_step_ = planes_at_a_time(planes(), high_.kernel, wide_.kernel);
-  // Sums of several blocks of planes are kept for all channels.
+  // With several blocks, the sums of all channels are kept from one block to the next.
   const bool is_one_block = planes() <= plane_step_;
   const int64_t most =
       is_one_block ? kManyWindows : std::clamp(2 * kSumFloats / s_.mg(), kFewWindows, kManyWindows);
@@ -113,7 +115,7 @@ DirectConv::DirectConv(const NodeView& v)
     rows_ = equal_parts(high_.out, std::max<int64_t>(1, std::min(fit, most / width_)));
   }
   plane_floats_ = plane_rows() * width_ + std::max<int64_t>(0, columns_ + wide_.reach() - width_);
-  // An odd number of lines: the same place in all planes is in different sets of a cache.
+  // An odd number of cache lines, so that planes do not compete for the same cache sets.
   channel_floats_ = (ceil_div(phases * plane_floats_, kLineFloats) | 1) * kLineFloats;
   for (int64_t plane = 0; plane < plane_step_; ++plane)
     for (int64_t i = 0; i < high_.kernel; ++i)
@@ -213,7 +215,7 @@ void DirectConv::run_task(const Task& task, const Memory& memory) const {
   }
 }
 
-/// The sums over planes [first, last), which are laid out.
+/// Adds the products with planes [first, last) to the sums.
 void DirectConv::add_planes(const Task& task, const Memory& memory, int64_t first,
                             int64_t last) const {
   ConvTilesArgs t;
@@ -236,7 +238,7 @@ void DirectConv::add_planes(const Task& task, const Memory& memory, int64_t firs
   }
 }
 
-/// Planes [first, last) of a group's channels and outer taps.
+/// Copies the channels and outer taps [first, last) of a group into planes.
 void DirectConv::lay_out(const Task& task, const Memory& memory, int64_t first,
                          int64_t last) const {
   const size_t outer = s_.grid.axes() > 2 ? s_.grid.axes() - 2 : 0;
@@ -259,7 +261,7 @@ void DirectConv::lay_out(const Task& task, const Memory& memory, int64_t first,
     for (size_t phase = 0; phase < high_.phases.size(); ++phase)
       lay_out_phase(x, phase, task, memory,
                     channel + static_cast<int64_t>(phase) * phases * plane_floats_);
-    // What lies behind the last row of each phase, and behind the last phase.
+    // Clears the end of each phase and of the channel, which whole vectors read.
     for (int64_t p = 0; p < std::ssize(high_.phases) * phases; ++p) {
       float* const end = channel + p * plane_floats_ + (task.rows + high_.reach()) * width_;
       std::fill(end, channel + (p + 1) * plane_floats_, 0.0f);
@@ -269,7 +271,7 @@ void DirectConv::lay_out(const Task& task, const Memory& memory, int64_t first,
   }
 }
 
-/// The rows of a plane of x, or padding where it is null, with one remainder.
+/// Copies one phase of the rows of a channel into its plane; zeros if x is null.
 void DirectConv::lay_out_phase(const std::byte* x, size_t high_phase, const Task& task,
                                const Memory& memory, float* to) const {
   const int64_t all = task.rows + high_.reach(), row_bytes = wide_.in * s_.element();
@@ -306,7 +308,7 @@ void DirectConv::lay_out_phase(const std::byte* x, size_t high_phase, const Task
   }
 }
 
-/// Leaves out what was summed between the rows of windows, adds the bias, and stores.
+/// Discards the sums between the rows, adds the bias, and stores or hands over the result.
 void DirectConv::finish(const Task& task, const Memory& memory) const {
   const int64_t first = (task.outer * high_.out + task.row) * wide_.out + task.column,
                 row = (task.image * s_.groups + task.group) * s_.mg() + task.channel,
@@ -334,7 +336,7 @@ std::string DirectConv::refusal(const NodeView& v) {
   constexpr int64_t kTileRows = 16, kTileTerms = 32;
   if (gemm_packs_tiles(s.dtype) && s.mg() >= kTileRows && s.terms() >= kTileTerms)
     return "products that go by way of tiles";
-  // Dilated windows can reach far over little data.
+  // Planes hold everything between the taps, so that a large dilation makes them mostly unused.
   constexpr double kMostFloats = 1 << 18, kMostTaps = 1 << 16;
   double floats = 1, taps = 1;
   for (const size_t a : {size_t{0}, size_t{1}}) {

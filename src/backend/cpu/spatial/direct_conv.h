@@ -1,17 +1,18 @@
 #pragma once
-// Direct convolutions: a part of x is laid out as padded planes, one for each channel, so that
-// every tap of every window in the part reads the same number of floats further than the window's
-// first tap. A block of results is then a product whose right operand needs no memory of its own
-// (conv_tiles.h): rows of weights as they lie times shifted views of the planes.
+// Direct convolutions, which need no column matrix (im2col). Each channel of a part of x is copied
+// into a zero-padded plane, in which a tap of the kernel lies at the same distance from the first
+// tap for every window. The convolution is then a matrix product of the weights with shifted views
+// of the planes (conv_tiles.h).
 //
-// Windows of the last two axes are numbered along the rows of a plane, whose width is that of the
-// results and the padding between two rows; what is summed between rows is left out. A strided
-// axis is taken apart by remainder, so that its windows lie side by side, too. Each pair of a
-// channel and a tap of the axes before the last two is a plane of its own.
+// The windows of the last two axes are numbered along the rows of a plane. A plane's rows are wider
+// than the result's by the padding between them; sums at those positions are discarded. For a
+// stride s, elements with the same index modulo s are stored together (a phase), so that
+// neighbouring windows read neighbouring elements. Every pair of a channel and a tap of the axes
+// before the last two has a plane of its own.
 //
-// Sums are in f32: sequential over blocks of whole planes, the block sums then added in order, the
-// bias last. The blocks depend on the sizes of the weights alone, so the bits of a result depend
-// neither on the threads nor on the other images and windows.
+// Sums are in f32: sequential within a block of planes, then the block sums in order, then the
+// bias. The blocks depend on the shape of the weights alone, so the bits of a result depend neither
+// on the number of threads nor on the other images and windows.
 
 #include <cstdint>
 #include <string>
@@ -25,13 +26,14 @@ namespace brrr::cpu {
 /// How an axis is laid out in planes.
 struct PlaneAxis {
   int64_t in = 1, kernel = 1, out = 1, stride = 1, dilation = 1, before = 0;
-  std::vector<int64_t> phases;  // the remainders that some tap reads
+  std::vector<int64_t> phases;  // indices modulo the stride that some tap reads
 
-  /// How many windows further than the first tap the last one reads.
+  /// The distance between the first and the last tap, in windows.
   int64_t reach() const { return (kernel - 1) * dilation / stride; }
-  int64_t phase_of(int64_t tap) const;  // as an index of `phases`
+  /// The index in `phases` of the phase that the tap reads.
+  int64_t phase_of(int64_t tap) const;
   int64_t shift_of(int64_t tap) const { return tap * dilation / stride; }
-  /// The element that lies at place 0 of a phase where windows from `first` on are laid out.
+  /// The element of x at place 0 of a phase in a plane whose first window is `first`.
   int64_t element(size_t phase, int64_t first) const {
     return first * stride + phases[phase] - before;
   }
@@ -41,11 +43,11 @@ class DirectConv {
  public:
   explicit DirectConv(const NodeView& v);
   int64_t scratch_bytes() const;
-  /// in: x, w and the bias, y: the result. With an epilogue, rows are those of [n m, out...] and y
-  /// may be null: then the epilogue has it all.
+  /// in: x, w and the bias if there is one; y: the result. An epilogue is called for each finished
+  /// block of the result as a matrix [n * m, out...]; y may then be null.
   void run(const void* const* in, void* y, std::byte* scratch, GemmEpilogue epilogue = {}) const;
 
-  /// Why a node is not computed so; empty: it is.
+  /// The reason for which a node is refused, or "".
   static std::string refusal(const NodeView& v);
 
  private:
@@ -65,16 +67,17 @@ class DirectConv {
 
   ConvSizes s_;
   ConvBias bias_;
-  PlaneAxis high_, wide_;   // the last two axes
-  int64_t outer_taps_ = 1;  // of the axes before them
+  PlaneAxis high_, wide_;   // the second last and the last axis
+  int64_t outer_taps_ = 1;  // product of the kernel's other sizes
   int64_t outer_windows_ = 1;
-  int64_t rows_ = 1, columns_ = 1;  // of windows in a task
-  int64_t width_ = 1;               // floats of a row of a plane
+  int64_t rows_ = 1, columns_ = 1;  // windows in a task
+  int64_t width_ = 1;               // floats in a row of a plane
   int64_t plane_floats_ = 0, channel_floats_ = 0;
-  int64_t plane_step_ = 1;                   // planes that are summed at a time
-  int64_t channels_ = 1, sum_channels_ = 1;  // of y in a task; that are summed at a time
+  int64_t plane_step_ = 1;    // planes in a block of the sum
+  int64_t channels_ = 1;      // output channels in a task
+  int64_t sum_channels_ = 1;  // output channels whose sums are kept at a time
   int64_t workers_ = 1, sums_ld_ = 0, worker_bytes_ = 0;
-  std::vector<int32_t> offsets_;  // of the terms of a block
+  std::vector<int32_t> offsets_;  // of each term of a block in the planes
 };
 
 }  // namespace brrr::cpu

@@ -1,5 +1,5 @@
-// max_pool and sum_pool: a plane at a time. Where nobody reads which element is the largest, the
-// rows of a window are compared first, then its columns.
+// max_pool and sum_pool, a plane at a time. If no node reads the indices of max_pool, the maximum
+// is taken over the rows of a window first and then over its columns.
 
 #include <algorithm>
 #include <limits>
@@ -93,7 +93,7 @@ class PoolKernel final : public Kernel {
   int64_t workers_, worker_floats_;
 };
 
-/// The largest elements alone: over one or two axes.
+/// max_pool over one or two spatial axes whose indices no node reads.
 class MaxPoolValues final : public Kernel {
  public:
   explicit MaxPoolValues(const NodeView& v)
@@ -128,7 +128,8 @@ class MaxPoolValues final : public Kernel {
 
  private:
   static constexpr int64_t kFloat = sizeof(float);
-  // A row by remainder modulo the stride, a row of x and one of y, and a plane of another dtype.
+  // Scratch of a worker: a row split by its index modulo the stride, a row of x, a row of y, and
+  // for 16-bit dtypes the plane in f32.
   int64_t phase_floats() const { return floats_in_lines(grid_.windows.strides.back() * phase_); }
   int64_t row_floats() const {
     return floats_in_lines(std::max(grid_.in.back(), grid_.out.back()));
@@ -175,7 +176,8 @@ class MaxPoolValues final : public Kernel {
     }
   }
 
-  /// Element i of a row is place i + padding of the padded row, which is taken apart by remainder.
+  /// Stores element i of a row by the index i + padding: all with the same index modulo the stride
+  /// lie together.
   void split(const float* row, float* phases) const {
     const size_t last = grid_.axes() - 1;
     const int64_t stride = grid_.windows.strides[last], before = grid_.before(last),
@@ -199,9 +201,9 @@ class MaxPoolValues final : public Kernel {
   DType dtype_;
   ops::WindowGrid grid_;
   int64_t planes_, workers_;
-  int64_t high_in_ = 1, high_out_ = 1, high_taps_ = 1;  // of the axis before the last
-  int64_t phase_ = 0;                                   // floats of one remainder
-  bool in_pairs_ = false;  // windows of two columns that lie side by side
+  int64_t high_in_ = 1, high_out_ = 1, high_taps_ = 1;  // sizes of the second last axis
+  int64_t phase_ = 0;      // floats kept for each index modulo the stride
+  bool in_pairs_ = false;  // whether windows are adjacent pairs of columns
   std::vector<int64_t> offsets_;
 };
 

@@ -1,5 +1,5 @@
-// max_pool of integers and f64, and sum_pool of f64, over any number of spatial axes: rows of
-// windows, one tap after the other, so that the inner loop runs along the last axis.
+// max_pool of integers and f64, and sum_pool of f64, over any number of spatial axes. A row of
+// windows is computed one tap at a time, so that the inner loop runs along the last axis.
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace brrr::cpu {
 namespace {
 
-/// Elements of the last axis that a tap reads for the windows [begin, end) of a row.
+/// The windows [begin, end) of a row for which a tap lies inside the last axis.
 struct TapSpan {
   int64_t begin, end, first;  // `first`: the element that the window `begin` reads
 };
@@ -24,7 +24,8 @@ TapSpan span_of_tap(const ops::WindowGrid& grid, int64_t tap) {
   const size_t axis = grid.axes() - 1;
   const int64_t stride = grid.windows.strides[axis], at_zero = grid.at(axis, 0, tap);
   const int64_t begin = at_zero >= 0 ? 0 : (-at_zero + stride - 1) / stride;
-  const int64_t last = grid.in[axis] - 1 - at_zero;  // of the element that window 0 reads
+  const int64_t last =
+      grid.in[axis] - 1 - at_zero;  // distance from the element that window 0 reads
   const int64_t end = last < 0 ? 0 : std::min(grid.out[axis], last / stride + 1);
   return {begin, std::max(begin, end), at_zero + begin * stride};
 }
@@ -41,7 +42,7 @@ class ScalarPool final : public Kernel {
   }
 
   void run(const KernelArgs& args) override {
-    constexpr int64_t kLeastTaps = 1 << 15;  // that are worth another thread
+    constexpr int64_t kLeastTaps = 1 << 15;  // work of a part that is worth another thread
     const int64_t in = grid_.in_elements(), out = grid_.out_elements();
     const int64_t taps = std::max<int64_t>(1, out * grid_.kernel_elements());
     parallel_for(planes_, std::max<int64_t>(1, kLeastTaps / taps), [&](int64_t begin, int64_t end) {
@@ -77,7 +78,7 @@ class ScalarPool final : public Kernel {
     walk(walk, 0, 0, 0);
   }
 
-  // Of equal elements the first counts; NaN is the largest.
+  // The first of equal elements wins, and NaN wins over numbers.
   void largest(const T* x, int64_t row, int64_t plane, T* y, int64_t* indices) const {
     const int64_t stride = grid_.windows.strides.back();
     for (const TapSpan& span : spans_)
@@ -101,7 +102,7 @@ class ScalarPool final : public Kernel {
 
   ops::WindowGrid grid_;
   int64_t planes_;
-  std::vector<TapSpan> spans_;  // of the taps of the last axis
+  std::vector<TapSpan> spans_;  // one for each tap of the last axis
 };
 
 std::string scalar_refusal(const NodeView& v) {
@@ -121,7 +122,7 @@ std::vector<KernelEntry> scalar_pool_kernels() {
            if constexpr (std::is_arithmetic_v<T>)
              return std::make_unique<ScalarPool<T, Op::max_pool>>(v);
            else
-             return nullptr;  // refused
+             return nullptr;  // refused by scalar_refusal()
          });
        }},
       {Op::sum_pool, "elements", scalar_refusal, [](const NodeView& v) -> std::unique_ptr<Kernel> {

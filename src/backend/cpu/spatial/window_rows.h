@@ -24,8 +24,8 @@ struct WindowRows {
   /// the largest.
   void (*largest)(const float* plane, const int64_t* offsets, int64_t taps, int64_t n, float* y,
                   float* tap);
-  /// y[i] = the largest rows[r][i], i in [0, n), and the largest plane[offsets[t] + i]; of equal
-  /// ones the first; NaN is the largest.
+  /// Maxima over several operands for i in [0, n): y[i] = max over r of rows[r][i], and y[i] = max
+  /// over t of plane[offsets[t] + i]. The first of equal elements wins, and NaN over numbers.
   void (*largest_of_rows)(const float* const* rows, int64_t count, int64_t n, float* y);
   void (*largest_of_pairs)(const float* const* rows, int64_t count, int64_t n, float* y);
   void (*largest_of_taps)(const float* plane, const int64_t* offsets, int64_t taps, int64_t n,
