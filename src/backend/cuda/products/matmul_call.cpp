@@ -65,7 +65,7 @@ class EpilogueReader {
   std::string read() {
     const Graph& g = body_;
     const NodeId product = product_of(g);
-    if (product == kNoNode || !is_matrix_product(g.node(product))) return "no matrix product";
+    if (product == kNoNode || !is_matrix_product(g.node(product))) return "no product";
     std::vector<LaunchArg> operands;
     for (const ValueId& v : g.node(product).operands) {
       if (!g.is_input(v.node)) return "a product of something that is computed";
