@@ -107,8 +107,8 @@ std::vector<OpCase> reduction_cases() {
                                      {"max", max},
                                      {"min", min},
                                      {"product", product}}) {
-    const auto add = [&, f = reduce](const char* of, std::vector<int64_t> axes) {
-      list.push_back({fmt::format("{} of {}", name, of),
+    const auto add = [&, n = name, f = reduce](const char* of, std::vector<int64_t> axes) {
+      list.push_back({fmt::format("{} of {}", n, of),
                       [f, axes](OpGraph& g) { return f(g.x(), axes, false); }});
     };
     add("rows", {1});

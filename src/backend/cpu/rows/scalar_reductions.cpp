@@ -18,8 +18,6 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr size_t kLanes =
-    8;  // independent accumulators of a run, which hide the latency of an addition
 constexpr int64_t kColumns = 256;  // kept elements that are folded side by side, in L1
 
 /// The accumulator. Sums and products of integers are computed modulo 2^64 and cut to T at the end.
@@ -79,6 +77,9 @@ class ScalarReduction final : public Kernel {
 
  private:
   using A = Total<T, kOp>;
+  // Independent accumulators of a run, a cache line of them: they hide the latency of an addition
+  // and fill vectors of every width.
+  static constexpr size_t kLanes = 64 / sizeof(A);
 
   void fold_runs(const T* x, T* y) const {
     parallel_for(out_elements_, row_grain(reduced_ * layout_.run, kRowGrain),

@@ -83,7 +83,7 @@ struct ConvTileTable {
     ((tiles[kRows - 1][kVectors] = &conv_tile<kRows, kVectors + 1>), ...);
   }
 };
-constexpr ConvTileTable kConvTiles;
+const ConvTileTable kConvTiles;  // clang 14 does not evaluate its constructor as constexpr
 
 void multiply_conv_tiles(const ConvTilesArgs& t) {
   // Blocks have nearly equal heights: a block of few rows has too few independent accumulators to

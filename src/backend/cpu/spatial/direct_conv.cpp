@@ -293,6 +293,7 @@ void DirectConv::lay_out_phase(const std::byte* x, size_t high_phase, const Task
                    .last = places.last,
                    .width = width_,
                    .y = to + above * width_};
+    if (filled == 0) continue;
     if (s_.dtype == DType::f32) {
       part.x = reinterpret_cast<const float*>(x) + begin;
       memory.tiles->lay_out(part);
