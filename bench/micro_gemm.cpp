@@ -32,8 +32,8 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/products/gemm.h"
 #include "base/clock.h"
-#include "base/parallel.h"
 #include "base/rng.h"
+#include "base/threads/parallel.h"
 
 namespace brrr {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "backend/cpu/target.h"
 #include "base/clock.h"
-#include "base/parallel.h"
 #include "base/rng.h"
+#include "base/threads/parallel.h"
 #include "ops/ops.h"
 
 namespace brrr {

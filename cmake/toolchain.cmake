@@ -5,7 +5,7 @@ if(CCACHE)
 endif()
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror
-                    -fno-math-errno -ffp-contract=off)
+                    -fno-math-errno -ffp-contract=off -fopenmp-simd)
 # Without line tables, which would take a sixth of the compile time; Debug has them.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g")

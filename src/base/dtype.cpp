@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/errors.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 
 namespace brrr {
 namespace {

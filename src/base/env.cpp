@@ -35,8 +35,8 @@ constexpr Variable kVariables[] = {
     {"BRRR_UPDATE", "tests: rewrite golden files and generated documents instead of comparing"},
     {"OMP_NUM_THREADS", "number of threads"},
     {"OMP_WAIT_POLICY",
-     "how a thread waits for its team: active, or passive, for machines that do other work"},
-    {"GOMP_SPINCOUNT", "how often it polls before it sleeps (2000), if no such policy is set"},
+     "how a thread waits for the team's next work: active (polls), passive (sleeps); else it polls "
+     "for some tens of microseconds"},
     {"CUDA_HOME", "folder of the CUDA toolkit, searched for its libraries before the system's"},
     {"XDG_CACHE_HOME", "base of the cache folder"},
     {"HOME", "home folder"},

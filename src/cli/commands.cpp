@@ -10,7 +10,7 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "base/human.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "cli/model_option.h"
 #include "cli/run_options.h"
 #include "data/token_source.h"
@@ -138,7 +138,7 @@ void flush_output() {
 }
 
 void check_team() {
-  if (const int team = omp_get_max_threads(); team > kMostThreads)
+  if (const int team = thread_count(); team > kMostThreads)
     usage_error(
         "OMP_NUM_THREADS asks for {} threads; expected at most {}: set it to the number of "
         "processors, or leave it out",
@@ -146,7 +146,7 @@ void check_team() {
 }
 
 void use_threads(int64_t threads) {
-  if (threads > 0) omp_set_num_threads(static_cast<int>(threads));
+  if (threads > 0) set_thread_count(static_cast<int>(threads));
   check_team();
 }
 

@@ -213,23 +213,10 @@ void return_large_buffers() {
 #endif
 }
 
-/// A thread that waits for its team spins, by libgomp's default for longer than a time slice:
-/// beside other programs it then keeps the processor that the one it waits for needs, and two
-/// threads take forty times as long as one. Some tens of microseconds do. libgomp reads its
-/// settings before main(), so the program begins again with them; where it cannot, it goes on
-/// without.
-void wait_briefly(char** argv) {
-  if (env::get("OMP_WAIT_POLICY") || env::get("GOMP_SPINCOUNT")) return;
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  if (!error && ::setenv("GOMP_SPINCOUNT", "2000", 1) == 0) ::execv(self.c_str(), argv);
-}
-
 }  // namespace
 }  // namespace brrr::cli
 
 int main(int argc, char** argv) {
-  brrr::cli::wait_briefly(argv);
   brrr::cli::return_large_buffers();
   brrr::cli::fill_closed_streams();
   // `brrr ... | head` ends quietly, even when the parent ignores SIGPIPE (but see works_unread).

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "formats/json_file.h"
 
 namespace brrr::cli {

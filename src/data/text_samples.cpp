@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/errors.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 
 namespace brrr::io {
 namespace {

@@ -8,8 +8,8 @@
 #include <map>
 
 #include "base/errors.h"
-#include "base/parallel.h"
 #include "base/sha256.h"
+#include "base/threads/parallel.h"
 #include "data/shard_record.h"
 
 namespace brrr::io {

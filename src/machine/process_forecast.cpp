@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/products/packing.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "runtime/program.h"
 
 namespace brrr::machine {

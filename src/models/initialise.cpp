@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "base/parallel.h"
 #include "base/rng.h"
+#include "base/threads/parallel.h"
 
 namespace brrr::models {
 namespace {

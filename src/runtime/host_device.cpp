@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/errors.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "runtime/device.h"
 
 namespace brrr {

@@ -5,7 +5,7 @@
 
 #include "base/human.h"
 #include "base/memory.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "models/freeze.h"
 #include "ops/op.h"
 #include "passes/pipeline.h"

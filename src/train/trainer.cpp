@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <omp.h>
-
 #include <cmath>
 #include <cstdio>
 
@@ -10,9 +8,9 @@
 #include "base/env.h"
 #include "base/human.h"
 #include "base/memory.h"
-#include "base/parallel.h"
 #include "base/tell.h"
 #include "base/terminal/progress.h"
+#include "base/threads/parallel.h"
 #include "data/loader.h"
 #include "folders/folder_lock.h"
 #include "machine/process.h"
@@ -26,7 +24,6 @@
 #include "train/run_folder.h"
 #include "train/run_place.h"
 #include "train/session.h"
-#include "train/team_size.h"
 #include "train/text_samples.h"
 
 namespace brrr::train {
@@ -46,7 +43,7 @@ class Trainer {
       adopt_recorded_options();
     else
       check_place();
-    if (options_.threads > 0) omp_set_num_threads(static_cast<int>(options_.threads));
+    if (options_.threads > 0) set_thread_count(static_cast<int>(options_.threads));
     if (is_complete()) return report_complete();
     prepare_data();
     if (is_complete()) return report_complete();  // now max_steps is known in any case
@@ -279,8 +276,6 @@ class Trainer {
     double stepping = 0, waiting = 0;
     int64_t stepped_tokens = 0;
     double stepped_rows = 0;
-    TeamSize team(thread_count());
-    const bool follows_load = options_.threads == 0 && !env::get("OMP_NUM_THREADS");
     const Stopwatch since_start;
     seconds_before_ = state_.seconds;
 
@@ -305,11 +300,8 @@ class Trainer {
       next_batches();
       const double waited = loader_->seconds_waited() - waited_before;
       const double rate = schedule.at(step);
-      if (follows_load) omp_set_num_threads(team.threads());
-      const Stopwatch computing;
       const StepResult r = session_->step(step, batches_, rate, watch_->timeline());
       if (step == first) result_.first_step_seconds = machine::process_age_seconds();
-      team.record(computing.seconds());
       const double seconds = watch.seconds();
       int64_t tokens = 0, positions = 0;
       for (const io::Batch& batch : batches_) {

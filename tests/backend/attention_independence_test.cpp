@@ -3,12 +3,12 @@
 // cache gives what the whole prompt gives. For every instruction set, dtype and kernel.
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include "backend/cpu/attention/attention_tiles.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/kernel_runner.h"
+#include "base/threads/thread_team.h"
 #include "support/attention_attrs.h"
 #include "support/each_isa.h"
 
@@ -124,12 +124,12 @@ using Choose = std::function<KernelEntry(const Call&)>;
 void expect_independent(const Form& f, DType dtype, const Choose& choose) {
   SCOPED_TRACE(fmt::format("{}, {}", f.name, name_of(dtype)));
   const Prompt prompt(f);
-  omp_set_num_threads(2);
+  set_thread_count(2);
   const Call all = whole(f, prompt, dtype);
   const std::vector<Buffer> together = run_kernel(choose(all), all);
   int threads = 1;
   const auto expect_same = [&](const Call& call, int64_t sequences, int64_t first, int64_t count) {
-    omp_set_num_threads(threads = threads % 3 + 1);
+    set_thread_count(threads = threads % 3 + 1);
     const std::vector<Buffer> alone = run_kernel(choose(call), call);
     for (const size_t result : {size_t{0}, size_t{1}})
       EXPECT_TRUE(rows_of(alone[result], sequences, sequences - 1, f.heads, -1, count) ==

@@ -2,12 +2,12 @@
 // every dtype, operands that lie in every way.
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include "backend/cpu/attention/attention_tiles.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/kernel_runner.h"
+#include "base/threads/thread_team.h"
 #include "ops/op.h"
 #include "support/attention_attrs.h"
 #include "support/each_isa.h"
@@ -244,7 +244,7 @@ struct Checked {
 void check(const Checked& checked, const KernelEntry& entry) {
   const Call& call = checked.call;
   SCOPED_TRACE(call.text());
-  omp_set_num_threads(2);
+  set_thread_count(2);
   const std::vector<Buffer> got = run_kernel(entry, call);
   const auto wanted = call.wanted();
   std::vector<double> magnitudes = checked.magnitudes;
@@ -253,7 +253,7 @@ void check(const Checked& checked, const KernelEntry& entry) {
     magnitudes = {2 * largest(wanted[0].data), largest(wanted[1].data)};
   expect_close(call, got, wanted, magnitudes);
   for (int threads : {1, 3}) {
-    omp_set_num_threads(threads);
+    set_thread_count(threads);
     EXPECT_EQ(run_kernel(entry, call), got) << "with " << threads << " threads";
   }
   EXPECT_EQ(run_kernel(entry, call, 1), got) << "with other alignment";

@@ -3,10 +3,10 @@
 // Also checks that bits depend neither on the number of threads nor on alignment.
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/kernel_runner.h"
+#include "base/threads/thread_team.h"
 #include "ops/ops.h"
 #include "support/each_isa.h"
 
@@ -98,11 +98,11 @@ void check_on_all_kernels(const Call& call) {
     if (entry.op != call.node().op->id || !entry.refusal(call.view()).empty()) continue;
     SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
     ++accepted;
-    omp_set_num_threads(2);
+    set_thread_count(2);
     const std::vector<Buffer> got = run_kernel(entry, call);
     expect_close(call, got, wanted);
     for (const int threads : {1, 3}) {
-      omp_set_num_threads(threads);
+      set_thread_count(threads);
       EXPECT_EQ(run_kernel(entry, call, 1), got) << "with " << threads << " threads";
     }
   }

@@ -3,14 +3,13 @@
 // being in place. On every instruction set that the machine has.
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/kernel_runner.h"
+#include "base/threads/thread_team.h"
 #include "ops/ops.h"
 #include "support/each_isa.h"
 
@@ -63,14 +62,14 @@ int check(const Call& call, bool compare = true) {
     if (entry.op != call.node().op->id || !entry.refusal(call.view()).empty()) continue;
     SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
     ++accepted;
-    omp_set_num_threads(2);
+    set_thread_count(2);
     const std::vector<Buffer> got = run_kernel(entry, call);
     if (compare) {
       if (wanted.empty()) wanted = call.wanted();
       expect_close(call, got, wanted, magnitudes_of(entry, wanted));
     }
     for (int threads : {1, 3}) {
-      omp_set_num_threads(threads);
+      set_thread_count(threads);
       EXPECT_EQ(run_kernel(entry, call), got) << "with " << threads << " threads";
     }
     EXPECT_EQ(run_kernel(entry, call, 1), got) << "with other alignment";

@@ -181,7 +181,7 @@ TEST_P(FusedProduct, FollowsEveryPath) {
         const TileProgram& program;
         TileFrame frame;
       } context{program, TileFrame(program, args.get())};
-      omp_set_num_threads(1);
+      set_thread_count(1);
       batch.args.c = nullptr;
       batch.args.epilogue = {
           [](const void* c, int64_t row, int64_t column, int64_t rows, int64_t columns,

@@ -2,8 +2,6 @@
 // The paths of gemm(): what tests of products run on, one after the other.
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -11,6 +9,7 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/products/gemm_blocks.h"
+#include "base/threads/thread_team.h"
 #include "support/long_proof.h"
 
 namespace brrr::cpu {
@@ -51,7 +50,7 @@ class GemmPaths : public testing::TestWithParam<Path> {
   }
   void TearDown() override {
     limit_isa(best_isa());
-    omp_set_num_threads(omp_get_num_procs());
+    set_thread_count(usable_processors());
   }
   const Path& path() const { return GetParam(); }
   /// All of a long list on the best path of this machine, `count` of it on lesser instruction sets

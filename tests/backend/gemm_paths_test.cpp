@@ -2,8 +2,6 @@
 // in double. Paths whose instructions the machine lacks run through their emulation as well.
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -19,6 +17,7 @@
 #include "backend/gemm_paths.h"
 #include "base/errors.h"
 #include "base/rng.h"
+#include "base/threads/thread_team.h"
 
 namespace brrr::cpu {
 namespace {
@@ -314,7 +313,7 @@ TEST_P(GemmPaths, SameBitsForAnyNumberOfThreads) {
       SCOPED_TRACE(path().name + " " + p.describe());
       std::vector<std::byte> first;
       for (const int threads : {1, 2, 3, 1}) {
-        omp_set_num_threads(threads);
+        set_thread_count(threads);
         Operands o(p);
         o.run(path());
         if (first.empty()) first = o.c.bytes;

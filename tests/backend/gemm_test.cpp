@@ -4,8 +4,6 @@
 #include "backend/cpu/products/gemm.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -17,6 +15,7 @@
 #include "backend/cpu/isa.h"
 #include "base/errors.h"
 #include "base/rng.h"
+#include "base/threads/thread_team.h"
 #include "support/each_isa.h"
 
 namespace brrr::cpu {
@@ -243,7 +242,7 @@ TEST_P(Gemm, SameBitsForAnyNumberOfThreads) {
     SCOPED_TRACE(p.describe());
     std::vector<float> first;
     for (const int threads : {1, 2, 3, 1}) {
-      omp_set_num_threads(threads);
+      set_thread_count(threads);
       Operands o(p);
       o.run(p.batch);
       if (first.empty()) first = o.c;
@@ -321,28 +320,28 @@ TEST(GemmArguments, AreChecked) {
 
 TEST(GemmWorkspace, GrowsWithTheTeam) {
   constexpr int64_t kMegabyte = int64_t{1} << 20;
-  omp_set_num_threads(1);
+  set_thread_count(1);
   const int64_t one = gemm_workspace_bytes();
-  omp_set_num_threads(3);
+  set_thread_count(3);
   const int64_t three = gemm_workspace_bytes();
-  omp_set_num_threads(omp_get_num_procs());
+  set_thread_count(usable_processors());
   EXPECT_LE(one, 32 * kMegabyte);
   EXPECT_GT(three, one);
   EXPECT_LE(three - one, 8 * kMegabyte);
 }
 
 TEST(GemmWorkspace, DoesNotGrowBeyondTheProcessors) {
-  const int more = 2 * std::max(omp_get_num_procs(), 4);
-  omp_set_num_threads(more);
+  const int more = 2 * std::max(usable_processors(), 4);
+  set_thread_count(more);
   const int64_t full = gemm_workspace_bytes();
-  omp_set_num_threads(8 * more);
+  set_thread_count(8 * more);
   EXPECT_EQ(gemm_workspace_bytes(), full);
   // A product of few tasks keeps memory of as few threads.
   const float x[64] = {};
   float c[64];
   const GemmArgs tiny{.m = 8, .n = 8, .k = 8, .a = x, .lda = 8, .b = x, .ldb = 8, .c = c, .ldc = 8};
   EXPECT_LE(gemm_panels(tiny, 1).threads, 1);
-  omp_set_num_threads(omp_get_num_procs());
+  set_thread_count(usable_processors());
 }
 
 TEST(IsaNames, RoundTrip) {

@@ -2,8 +2,6 @@
 // to lay out the work, none of which changes a bit.
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -19,6 +17,7 @@
 #include "base/integers.h"
 #include "base/panels.h"
 #include "base/rng.h"
+#include "base/threads/thread_team.h"
 
 namespace brrr::cpu {
 namespace {
@@ -177,7 +176,7 @@ TEST_P(GemmTiles, OperandsAreSummedWhileTheyArePacked) {
         g.sums = {got.data(), lanes, terms, of_a};
         g.c = c.data();
         for (const int threads : some(std::vector<int>{1, 2, 3}, 2)) {
-          omp_set_num_threads(threads);
+          set_thread_count(threads);
           std::fill(got.begin(), got.end(), -1.0f);
           std::fill(c.begin(), c.end(), -1.0f);
           path().run({g, 1, 0, 0, 0});
@@ -249,7 +248,7 @@ TEST_P(GemmTiles, NoLayoutChangesABit) {
       for (const int threads : some(std::vector<int>{5, 1, 2}, 2)) {
         SCOPED_TRACE(fmt::format("{} x {} x {}, L2 {}, {} threads", s.m, s.n, s.k, l2, threads));
         const AssumedL2 assumed(l2);
-        omp_set_num_threads(threads);
+        set_thread_count(threads);
         std::vector<float> sums(static_cast<size_t>(chunks * s.n), -1);
         if (s.trans_a) o.g.sums = {sums.data(), s.n, terms, false};
         std::fill(o.c.begin(), o.c.end(), -1.0f);

@@ -5,13 +5,13 @@
 #include "backend/cpu/products/loss_head.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/target.h"
 #include "backend/kernel_runner.h"
 #include "base/panels.h"
+#include "base/threads/thread_team.h"
 #include "passes/pipeline.h"
 #include "runtime/program.h"
 #include "support/each_isa.h"
@@ -154,11 +154,11 @@ std::vector<double> magnitudes_of(const Call& call, const Case& c) {
 void check(const Call& call, const Case& c, int64_t chunk) {
   SCOPED_TRACE(fmt::format("{}, chunks of {}", call.text(), chunk));
   const KernelEntry entry = chunked(call, chunk);
-  omp_set_num_threads(2);
+  set_thread_count(2);
   const std::vector<Buffer> got = run_kernel(entry, call);
   expect_close(call, got, call.wanted(), magnitudes_of(call, c));
   for (int threads : {1, 3}) {
-    omp_set_num_threads(threads);
+    set_thread_count(threads);
     EXPECT_EQ(run_kernel(entry, call), got) << "with " << threads << " threads";
   }
   EXPECT_EQ(run_kernel(entry, call, 1), got) << "with other alignment";

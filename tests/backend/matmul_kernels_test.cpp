@@ -3,13 +3,12 @@
 // threads nor, but for oneDNN, on alignment.
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <set>
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/kernel_runner.h"
+#include "base/threads/thread_team.h"
 #include "support/each_isa.h"
 
 namespace brrr::cpu {
@@ -30,12 +29,12 @@ std::set<std::string> check(const Call& call) {
     if (entry.op != call.node().op->id || !entry.refusal(call.view()).empty()) continue;
     SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
     names.insert(std::string(entry.name));
-    omp_set_num_threads(2);
+    set_thread_count(2);
     const std::vector<Buffer> got = run_kernel(entry, call);
     if (wanted.empty()) wanted = call.wanted();
     expect_close(call, got, wanted);
     for (const int threads : {1, 3}) {
-      omp_set_num_threads(threads);
+      set_thread_count(threads);
       EXPECT_EQ(run_kernel(entry, call), got) << "with " << threads << " threads";
     }
     if (entry.name == "onednn") {

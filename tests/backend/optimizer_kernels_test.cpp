@@ -3,8 +3,6 @@
 // on threads nor on alignment nor on being in place.
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <bit>
 
 #include "backend/cpu/isa.h"
@@ -12,6 +10,7 @@
 #include "backend/cpu/updates/optimizer_8bit_rows.h"
 #include "backend/kernel_runner.h"
 #include "base/panels.h"
+#include "base/threads/thread_team.h"
 #include "ops/dynamic_code.h"
 #include "ops/update.h"
 
@@ -78,7 +77,7 @@ class OptimizerKernels : public ::testing::TestWithParam<std::tuple<Isa, Optimiz
   }
   void TearDown() override {
     limit_isa(machine_isa());
-    omp_set_num_threads(omp_get_num_procs());
+    set_thread_count(usable_processors());
   }
 
   const OpDef& op() const { return brrr::op(std::get<1>(GetParam()).op); }
@@ -113,10 +112,10 @@ class OptimizerKernels : public ::testing::TestWithParam<std::tuple<Isa, Optimiz
   std::vector<Buffer> run(const Call& call) const {
     SCOPED_TRACE(call.text());
     EXPECT_EQ(kernel().accepts(call.view()), "");
-    omp_set_num_threads(2);
+    set_thread_count(2);
     auto got = run_kernel(kernel(), call);
     for (int threads : {1, 3}) {
-      omp_set_num_threads(threads);
+      set_thread_count(threads);
       EXPECT_EQ(run_kernel(kernel(), call), got) << "with " << threads << " threads";
     }
     EXPECT_EQ(run_kernel(kernel(), call, 1), got) << "with other alignment";
@@ -261,7 +260,7 @@ class BlockOptimizers : public ::testing::TestWithParam<Isa> {
   }
   void TearDown() override {
     limit_isa(machine_isa());
-    omp_set_num_threads(omp_get_num_procs());
+    set_thread_count(usable_processors());
   }
   static const KernelEntry& kernel(Op op) {
     static const std::vector<KernelEntry> list = cpu_kernels();
@@ -274,10 +273,10 @@ class BlockOptimizers : public ::testing::TestWithParam<Isa> {
     const KernelEntry& entry = kernel(call.node().op->id);
     SCOPED_TRACE(call.text());
     EXPECT_EQ(entry.accepts(call.view()), "");
-    omp_set_num_threads(2);
+    set_thread_count(2);
     auto got = run_kernel(entry, call);
     for (int threads : {1, 3}) {
-      omp_set_num_threads(threads);
+      set_thread_count(threads);
       EXPECT_EQ(run_kernel(entry, call), got) << "with " << threads << " threads";
     }
     EXPECT_EQ(run_kernel(entry, call, 1), got) << "with other alignment";

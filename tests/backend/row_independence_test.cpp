@@ -7,12 +7,11 @@
 // (random bits belong to the element's place), oneDNN (asked only where gemm() is disabled), CUDA.
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <functional>
 
 #include "backend/cpu/isa.h"
 #include "base/panels.h"
+#include "base/threads/thread_team.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
 #include "support/each_isa.h"
@@ -321,7 +320,7 @@ class Batch {
   }
 
   void check(int64_t first, int64_t count, int threads) const {
-    omp_set_num_threads(threads);
+    set_thread_count(threads);
     Piece part(count);
     case_.build(part);
     const test::Bytes got = test::run_on_cpu(compiled(part), rows_of(part, first));
@@ -383,7 +382,7 @@ TEST_P(RowIndependence, OfEveryKernel) {
   for (const Case& c : cases_for(all_cases(), 40))
     for (const bool fused : {false, true}) {
       SCOPED_TRACE(c.name + (fused ? ", fused" : ""));
-      omp_set_num_threads(2);
+      set_thread_count(2);
       const Batch batch(c, fused);
       if (fused && !batch.is_fused()) continue;
       bool first = false;

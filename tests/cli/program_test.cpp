@@ -457,24 +457,6 @@ TEST_F(Program, FullDiskAndClosedPipesAreNoticed) {
   EXPECT_EQ(read_file(folder_ / "err"), "");
 }
 
-// libgomp's default way to wait keeps processors that other programs want; however the program is
-// started, its threads look only for a moment before they sleep.
-TEST_F(Program, ThreadsWaitBriefly) {
-  const auto spins = [&](const std::string& settings) {
-    const std::string err =
-        run("--version", "",
-            "env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose " + settings)
-            .err;
-    const std::string name = "GOMP_SPINCOUNT = '";
-    const size_t at = err.rfind(name);  // the last of the processes that this one was
-    if (at == std::string::npos) return err;
-    return err.substr(at + name.size(), err.find('\'', at + name.size()) - at - name.size());
-  };
-  EXPECT_EQ(spins(""), "2000");
-  EXPECT_EQ(spins("GOMP_SPINCOUNT=77"), "77");
-  EXPECT_EQ(spins("OMP_WAIT_POLICY=passive"), "0");
-}
-
 // What the parent closed is not opened again for something else: messages would be written there.
 TEST_F(Program, ClosedStandardStreamsHoldNoFiles) {
   std::string text;

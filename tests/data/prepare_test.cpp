@@ -1,7 +1,6 @@
 #include "data/prepare.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 
 #include "base/env.h"
 #include "base/rng.h"
+#include "base/threads/thread_team.h"
 #include "data/prepare_plan.h"
 #include "data/text_samples.h"
 #include "data/token_source.h"
@@ -336,7 +336,7 @@ template <typename Die>
 int run_in_child(PrepareOptions options, Die&& die) {
   const pid_t child = ::fork();
   if (child == 0) {
-    omp_set_num_threads(1);  // a team does not survive fork
+    set_thread_count(1);  // a team does not survive fork
     die(options);
     try {
       prepare_shards(FakeTokenizer(), options);

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "insight/profile_sample.h"
 #include "support/temp_folder.h"
 

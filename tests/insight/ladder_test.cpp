@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "insight/profile/timed_step.h"
 #include "support/long_proof.h"
 #include "support/temp_folder.h"
@@ -102,10 +102,10 @@ TEST(Ladders, FiguresOfAnotherTeamAreOthers) {
   const int before = thread_count();
   std::vector<std::vector<double>> ms;
   for (const int threads : {1, 2, 1}) {
-    omp_set_num_threads(threads);
+    set_thread_count(threads);
     ms.push_back(climb(ladder("precision"), options_with(folder / "ladder.json"))[0].ms);
   }
-  omp_set_num_threads(before);
+  set_thread_count(before);
   EXPECT_NE(ms[1], ms[0]);
   EXPECT_EQ(ms[2], ms[0]);
 }

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "insight/profile_sample.h"
 #include "ops/ops.h"
 #include "support/locked_device.h"
@@ -252,10 +252,10 @@ TEST(Trace, NestsStrictly) {
 /// The number of threads until the end of the scope.
 class Threads {
  public:
-  explicit Threads(int n) : before_(thread_count()) { omp_set_num_threads(n); }
+  explicit Threads(int n) : before_(thread_count()) { set_thread_count(n); }
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
-  ~Threads() { omp_set_num_threads(before_); }
+  ~Threads() { set_thread_count(before_); }
 
  private:
   int before_;

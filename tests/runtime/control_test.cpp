@@ -4,13 +4,12 @@
 #include "ops/control.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <cmath>
 #include <functional>
 
 #include "backend/cpu/target.h"
 #include "base/env.h"
+#include "base/threads/thread_team.h"
 #include "ir/evaluate.h"
 #include "ir/rewriter.h"
 #include "ir/text.h"
@@ -206,13 +205,13 @@ TEST_P(Control, RandomGraphsMeanWhatTheirRegionsSay) {
     });
     verify(fused);
     for (const Graph* same : {&plain, &fused}) {
-      omp_set_num_threads(same == &plain ? 1 : 3);
+      set_thread_count(same == &plain ? 1 : 3);
       const test::Bytes got = run_on_cpu(*same, in, same == &fused || seed % 2 == 0);
       for (const auto& [name, bytes] : expected)
         EXPECT_TRUE(got.at(name) == bytes) << name << (same == &fused ? ", fused" : "") << "\n"
                                            << print(*same);
     }
-    omp_set_num_threads(omp_get_num_procs());
+    set_thread_count(usable_processors());
     const reference::Tensors wanted = reference::evaluate(g, in);
     EXPECT_EQ(test::difference(wanted, reference::evaluate(written.graph(), in)), 0);
     if (is_steady(wanted, g, in)) {

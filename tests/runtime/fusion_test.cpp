@@ -2,8 +2,6 @@
 // of threads, with operands overwritten in place or not.
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,6 +11,7 @@
 #include "backend/cpu/products/gemm.h"
 #include "backend/cpu/target.h"
 #include "base/env.h"
+#include "base/threads/thread_team.h"
 #include "ir/text.h"
 #include "ops/fused.h"
 #include "ops/op.h"
@@ -83,12 +82,12 @@ Found check(const Graph& g, const reference::Tensors& in) {
   verify(fused);
   EXPECT_TRUE(fuse_all(plain, eager(backend)) == fused) << "not the same every time";
   EXPECT_EQ(print(parse(print(fused), find_op)), print(fused));
-  omp_set_num_threads(2);
+  set_thread_count(2);
   const Bytes expected = run_on_cpu(plain, in, true);
   if (!is_delicate(plain)) test::judge(plain, in, expected);
   for (bool reuse : {true, false})
     for (int threads : {1, 3}) {
-      omp_set_num_threads(threads);
+      set_thread_count(threads);
       const Bytes got = run_on_cpu(fused, in, reuse);
       for (const auto& [name, bytes] : expected)
         EXPECT_TRUE(got.at(name) == bytes)
@@ -96,7 +95,7 @@ Found check(const Graph& g, const reference::Tensors& in) {
             << print(fused);
       if (testing::Test::HasFailure()) break;
     }
-  omp_set_num_threads(omp_get_num_procs());
+  set_thread_count(usable_processors());
   return {count_ops(fused, "fused"), count_epilogues(fused), count_bias_gradients(fused)};
 }
 
@@ -194,13 +193,13 @@ TEST_P(Fusion, ChangesNoBitOfBiasGradientsOfAnySize) {
       found += count_bias_gradients(fused);
       ++cases;
       const auto in = test::random_inputs(g, 3, -1, 1, 2);
-      omp_set_num_threads(2);
+      set_thread_count(2);
       const Bytes expected = run_on_cpu(g, in);
       for (const int threads : {1, 2, 3, 3}) {
-        omp_set_num_threads(threads);
+        set_thread_count(threads);
         EXPECT_TRUE(run_on_cpu(fused, in) == expected) << threads << " threads";
       }
-      omp_set_num_threads(omp_get_num_procs());
+      set_thread_count(usable_processors());
     }
   EXPECT_EQ(found, packs_bf16() ? cases : 0);
 }

@@ -3,13 +3,12 @@
 // where the machine lacks it.
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "base/threads/thread_team.h"
 #include "support/long_proof.h"
 
 namespace brrr::test {
@@ -24,7 +23,7 @@ class EachIsa : public testing::TestWithParam<cpu::Isa> {
   }
   void TearDown() override {
     cpu::limit_isa(cpu::best_isa());
-    omp_set_num_threads(omp_get_num_procs());
+    set_thread_count(usable_processors());
   }
   /// All of a long list on the best instruction set of this machine, `count` of it on the others,
   /// which run the same source. Under the sanitizers, a third of `count` on every instruction set.

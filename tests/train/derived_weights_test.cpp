@@ -1,12 +1,11 @@
 // Whole trainings with derived weights as states and without: the same bits.
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <cstring>
 
 #include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/target.h"
+#include "base/threads/thread_team.h"
 #include "models/gpt2/gpt2_config.h"
 #include "models/initialise.h"
 #include "passes/weights/derived_weight.h"
@@ -39,8 +38,8 @@ class DerivedWeights : public testing::Test {
  protected:
   static constexpr int64_t kRows = 2, kLength = 8, kShort = 5;
   // Steps are small and many, and threads change no bit.
-  void SetUp() override { omp_set_num_threads(1); }
-  void TearDown() override { omp_set_num_threads(omp_get_num_procs()); }
+  void SetUp() override { set_thread_count(1); }
+  void TearDown() override { set_thread_count(usable_processors()); }
 
   std::unique_ptr<Session> session(SessionOptions options, bool with_copies, double dropout = 0,
                                    bool takes_shorter = false) {

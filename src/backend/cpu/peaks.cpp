@@ -7,10 +7,13 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <numeric>
+#include <thread>
+#include <vector>
 
 #include "backend/cpu/peaks_kernels.h"
 #include "base/clock.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 
 namespace brrr::cpu {
 namespace {
@@ -20,28 +23,53 @@ constexpr double kWindowSeconds = 0.0025;
 std::atomic<float> sink_float;  // results end here, so that no loop is optimised away
 std::atomic<uint64_t> sink_word;
 
+/// Lets `count` threads go on together. It polls: a thread that has to be woken would start late.
+class PollingBarrier {
+ public:
+  explicit PollingBarrier(int count) : count_(count) {}
+  void wait() {
+    const int64_t ticket = arrived_.fetch_add(1);
+    const int64_t all = (ticket / count_ + 1) * count_;
+    while (arrived_.load() < all) std::this_thread::yield();
+  }
+
+ private:
+  int64_t count_;
+  std::atomic<int64_t> arrived_{0};
+};
+
 /// body(thread) does a little work (well below a window) and returns how much; repeated on all
 /// threads at once for about `seconds`. Work per second, all threads together, in the best window.
+/// These are threads of their own: in the team, one thread may do the work of another.
 double best_rate(double seconds, const std::function<double(int thread)>& body) {
-  double best = 0;
+  const int count = thread_count();
   const double end = now_seconds() + seconds;
-  do {
-    double total = 0;
-#pragma omp parallel reduction(+ : total)
-    {
-      const int thread = omp_get_thread_num();
+  PollingBarrier barrier(count);
+  std::vector<double> rates(static_cast<size_t>(count));
+  double best = 0;
+  bool is_over = false;
+  const auto measure = [&](int thread) {
+    do {
       body(thread);  // wakes the units
-#pragma omp barrier
+      barrier.wait();
       const double begin = now_seconds();
       double work = 0, now = begin;
       do {
         work += body(thread);
         now = now_seconds();
       } while (now - begin < kWindowSeconds);
-      total += work / (now - begin);
-    }
-    best = std::max(best, total);
-  } while (now_seconds() < end);
+      rates[static_cast<size_t>(thread)] = work / (now - begin);
+      barrier.wait();
+      if (thread == 0) {
+        best = std::max(best, std::accumulate(rates.begin(), rates.end(), 0.0));
+        is_over = now_seconds() >= end;
+      }
+      barrier.wait();
+    } while (!is_over);
+  };
+  std::vector<std::jthread> others;
+  for (int thread = 1; thread < count; ++thread) others.emplace_back(measure, thread);
+  measure(0);
   return best;
 }
 
@@ -110,12 +138,10 @@ Bandwidth measure_bandwidth(int64_t l2_bytes, int64_t l3_bytes, int64_t memory_l
   part = std::max(part, kPage);
   const auto bytes = static_cast<size_t>(part * threads);
   const Buffer from(bytes), to(bytes);
-#pragma omp parallel
-  {
-    const int64_t begin = omp_get_thread_num() * part;
-    kernels.write(from.data() + begin, part);
-    kernels.write(to.data() + begin, part);
-  }
+  parallel_pieces(threads, threads, [&](int64_t thread, int) {
+    kernels.write(from.data() + thread * part, part);
+    kernels.write(to.data() + thread * part, part);
+  });
   result.buffer_bytes = static_cast<int64_t>(bytes);
   // Each thread goes through its part slice by slice, round and round: a slice comes back only
   // after the whole part, when the caches have long lost it.

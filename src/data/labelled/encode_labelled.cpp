@@ -9,7 +9,7 @@
 #include "base/errors.h"
 #include "base/human.h"
 #include "base/integers.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 
 namespace brrr::io {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "backend/cpu/target.h"
 #include "base/errors.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "insight/bench/bench.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"

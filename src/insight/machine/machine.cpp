@@ -1,6 +1,5 @@
 #include "insight/machine/machine.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,8 +14,8 @@
 #include "base/file.h"
 #include "base/host_load.h"
 #include "base/memory.h"
-#include "base/parallel.h"
 #include "base/system_text.h"
+#include "base/threads/parallel.h"
 
 namespace brrr::insight {
 namespace {
@@ -119,10 +118,7 @@ Machine read_machine() {
   m.threads = thread_count();
   read_cpuinfo(m);
   read_caches(m);
-  m.usable = m.processors;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) m.usable = CPU_COUNT(&set);
+  m.usable = usable_processors();
   each_line(read_or_empty("/proc/meminfo"), [&](std::string_view line) {
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos) return;

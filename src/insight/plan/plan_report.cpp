@@ -5,7 +5,7 @@
 
 #include "base/human.h"
 #include "base/memory.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "insight/plan/plan_lines.h"
 #include "insight/plan/plan_parts.h"
 

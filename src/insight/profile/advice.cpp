@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/human.h"
 #include "base/memory.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "insight/machine/machine.h"
 #include "insight/profile/race.h"
 
@@ -213,9 +213,9 @@ class Adviser {
                p_.step.median,
                {{"threads", std::to_string(threads)}}};
       race_with(a, [&] {
-        omp_set_num_threads(threads);
+        set_thread_count(threads);
         const double seconds = workload_.run(nullptr).wall;
-        omp_set_num_threads(now);
+        set_thread_count(now);
         return seconds;
       });
       if (best.ms <= 0 || a.gain() > best.gain()) best = std::move(a);

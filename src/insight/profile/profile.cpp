@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/host_load.h"
 #include "base/human.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "insight/plan/anatomy.h"
 
 namespace brrr::insight {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/work_spans.h"
+#include "base/threads/work_spans.h"
 #include "insight/machine/timing.h"
 #include "insight/profile/verdict.h"
 #include "insight/profile/workload.h"

@@ -1,11 +1,10 @@
 #include "insight/profile/verdict.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "backend/cpu/peaks.h"
 #include "base/clock.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "insight/bench/bench.h"
 #include "insight/machine/machine.h"
 #include "ops/attention.h"
@@ -108,13 +107,8 @@ Ceilings measure_once(int64_t memory_limit, double seconds) {
   c.launch_seconds = 1e-6 * bench_overhead(seconds).node_us;
   const int team = thread_count();
   if (team > 1)
-    c.team_seconds = seconds_of(
-        [team] {  // an empty region would be left out
-          std::atomic<int> here{0};
-#pragma omp parallel num_threads(team)
-          here.fetch_add(1, std::memory_order_relaxed);
-        },
-        seconds);
+    c.team_seconds =
+        seconds_of([team] { parallel_pieces(team, team, [](int64_t, int) {}); }, seconds);
   c.tick_seconds = tick_seconds();
   return c;
 }

@@ -7,7 +7,7 @@
 #include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include "base/work_spans.h"
+#include "base/threads/work_spans.h"
 #include "infer/model_runnable.h"
 #include "machine/device.h"
 #include "models/initialise.h"

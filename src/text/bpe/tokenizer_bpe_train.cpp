@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "base/errors.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "text/bpe/byte_letters.h"
 #include "text/bpe/pair_merger.h"
 #include "text/bpe/tokenizer_bpe.h"

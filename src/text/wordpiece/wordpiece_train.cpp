@@ -7,7 +7,7 @@
 
 #include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "formats/json_file.h"
 #include "text/bpe/pair_merger.h"
 #include "text/normalizer.h"

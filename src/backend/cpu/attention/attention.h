@@ -3,8 +3,6 @@
 // mask, the lengths and the dropout bits of a query stand. Blocks of queries by blocks of keys are
 // computed one after the other and never stored (FlashAttention-2: Dao 2023).
 
-#include <omp.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,7 +12,7 @@
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_kernels.h"
 #include "backend/cpu/rows/random_rows.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/attention.h"
 #include "runtime/backend.h"
 
@@ -165,24 +163,6 @@ inline void multiply_unpacked(const GemmKernels& gemm, GemmBlock block) {
 /// Whether [..., width] of that dtype is such a matrix as it stands.
 bool reads_in_place(DType dtype, int64_t width);
 inline int64_t padded(int64_t width) { return blocks_of(width, 32) * 32; }
-
-/// body(task, slot) for all tasks in any order; slot < slots tells the threads at work apart.
-template <typename Body>
-void run_tasks(int64_t tasks, int slots, Body&& body) {
-  const int team = static_cast<int>(
-      std::min<int64_t>(tasks, omp_in_parallel() ? 1 : std::min(slots, thread_count())));
-  if (team <= 1) {
-    for (int64_t task = 0; task < tasks; ++task) body(task, 0);
-    return;
-  }
-#pragma omp parallel num_threads(team)
-  {
-    const WorkClock clock("share");
-    const int slot = omp_get_thread_num();
-#pragma omp for schedule(dynamic, 1) nowait
-    for (int64_t task = 0; task < tasks; ++task) body(task, slot);
-  }
-}
 
 /// Parts of the scratch memory, one after the other, each aligned.
 class ScratchLayout {

@@ -48,7 +48,7 @@ class Backward final : public Kernel {
 
   void run(const KernelArgs& args) override {
     const ScoreRules rules(p_, args);
-    run_tasks(p_.kv_heads * groups_, static_cast<int>(slots_), [&](int64_t task, int slot) {
+    parallel_pieces(p_.kv_heads * groups_, slots_, [&](int64_t task, int slot) {
       Task t{args,           rules, task / groups_,
              task % groups_, 0,     args.scratch + per_slot_ + slot * slot_bytes_};
       for (t.head = t.kv_head * p_.group; t.head < (t.kv_head + 1) * p_.group; ++t.head)
@@ -205,7 +205,7 @@ class Backward final : public Kernel {
   /// dq = the sum of the groups' parts, in order.
   void add_parts(const KernelArgs& args) const {
     const int64_t head = p_.t * p_.d;
-    run_tasks(p_.heads, static_cast<int>(slots_), [&](int64_t h, int) {
+    parallel_pieces(p_.heads, slots_, [&](int64_t h, int) {
       float* sum = reinterpret_cast<float*>(args.scratch + dq_) + h * groups_ * head;
       for (int64_t g = 1; g < groups_; ++g) {
         const float* part = sum + g * head;

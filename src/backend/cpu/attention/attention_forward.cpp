@@ -48,12 +48,11 @@ class Forward final : public Kernel {
     const Run run{args, ScoreRules(p_, args)};
     prepare_keys(run);
     const int64_t blocks = blocks_of(p_.t, kQueryBlock);
-    run_tasks(p_.heads / heads_at_once_ * blocks, static_cast<int>(slots_),
-              [&](int64_t task, int slot) {
-                // Under a causal mask the last queries have the most keys: they come first.
-                const int64_t block = blocks - 1 - task % blocks;
-                query_block(run, task / blocks * heads_at_once_, block * kQueryBlock, slot);
-              });
+    parallel_pieces(p_.heads / heads_at_once_ * blocks, slots_, [&](int64_t task, int slot) {
+      // Under a causal mask the last queries have the most keys: they come first.
+      const int64_t block = blocks - 1 - task % blocks;
+      query_block(run, task / blocks * heads_at_once_, block * kQueryBlock, slot);
+    });
   }
 
  private:
@@ -77,7 +76,7 @@ class Forward final : public Kernel {
   void prepare_keys(const Run& run) const {
     if (one_query_ || p_.t == 0) return;  // one query reads them once: not worth it
     const int64_t blocks = blocks_of(p_.s, kKeyBlock);
-    run_tasks(p_.kv_heads * blocks, static_cast<int>(slots_), [&](int64_t task, int) {
+    parallel_pieces(p_.kv_heads * blocks, slots_, [&](int64_t task, int) {
       const int64_t kv_head = task / blocks, k0 = task % blocks * kKeyBlock;
       const KeyRange seen = run.rules.visible(kv_head * p_.group, 0, p_.t, kKeyBlock);
       const int64_t n = std::min(kKeyBlock, seen.end - k0);

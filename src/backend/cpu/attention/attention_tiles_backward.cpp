@@ -48,7 +48,7 @@ class TileBackward final : public Kernel {
 
   void run(const KernelArgs& args) override {
     const ScoreRules rules(p_, args);
-    run_tasks(p_.kv_heads * groups_, static_cast<int>(slots_), [&](int64_t task, int slot) {
+    parallel_pieces(p_.kv_heads * groups_, slots_, [&](int64_t task, int slot) {
       Task t{args,           rules, task / groups_,
              task % groups_, 0,     args.scratch + per_slot_ + slot * slot_bytes_};
       for (t.head = t.kv_head * p_.group; t.head < (t.kv_head + 1) * p_.group; ++t.head)
@@ -203,7 +203,7 @@ class TileBackward final : public Kernel {
 
   /// dq = scale times the sum of the groups' parts, in order.
   void add_parts(const KernelArgs& args) const {
-    run_tasks(p_.heads, static_cast<int>(slots_), [&](int64_t head, int) {
+    parallel_pieces(p_.heads, slots_, [&](int64_t head, int) {
       float* sum = dq_of(args, head, 0);
       const int64_t n = p_.t * d_.ld();
       for (int64_t g = 1; g < groups_; ++g) {

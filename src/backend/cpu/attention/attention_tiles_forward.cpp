@@ -44,7 +44,7 @@ class TileForward final : public Kernel {
     const ScoreRules rules(p_, args);
     pack_keys(args, rules);
     const int64_t blocks = blocks_of(p_.t, kQueries);
-    run_tasks(p_.heads * blocks, static_cast<int>(slots_), [&](int64_t task, int slot) {
+    parallel_pieces(p_.heads * blocks, slots_, [&](int64_t task, int slot) {
       const int64_t block = blocks - 1 - task % blocks;  // the longest first
       query_block(args, rules, task / blocks, block * kQueries,
                   args.scratch + per_slot_ + slot * slot_bytes_);
@@ -65,7 +65,7 @@ class TileForward final : public Kernel {
   void pack_keys(const KernelArgs& args, const ScoreRules& rules) const {
     if (p_.t == 0) return;
     const int64_t blocks = blocks_of(p_.s, kKeys);
-    run_tasks(p_.kv_heads * blocks, static_cast<int>(slots_), [&](int64_t task, int) {
+    parallel_pieces(p_.kv_heads * blocks, slots_, [&](int64_t task, int) {
       const int64_t kv_head = task / blocks, k0 = task % blocks * kKeys;
       const KeyRange seen = rules.visible(kv_head * p_.group, 0, p_.t, kKeys);
       const int64_t n = std::min(kKeys, seen.end - k0);
@@ -144,7 +144,7 @@ class OneQuery final : public Kernel {
 
   void run(const KernelArgs& args) override {
     const ScoreRules rules(p_, args);
-    run_tasks(p_.heads / heads_at_once_, static_cast<int>(slots_), [&](int64_t task, int slot) {
+    parallel_pieces(p_.heads / heads_at_once_, slots_, [&](int64_t task, int slot) {
       shared_keys(args, rules, task * heads_at_once_, args.scratch + slot * slot_bytes_);
     });
   }

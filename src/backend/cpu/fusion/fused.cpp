@@ -5,7 +5,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/products/fused_product.h"
 #include "backend/cpu/simd/row_support.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {

@@ -9,7 +9,7 @@
 #include "backend/cpu/spatial/conv.h"
 #include "backend/cpu/spatial/direct_conv.h"
 #include "base/integers.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/fused.h"
 #include "ops/op.h"
 
@@ -54,7 +54,7 @@ struct Blocks {
   static void finish(const void* context, int64_t row, int64_t column, int64_t rows,
                      int64_t columns, float* block, int64_t ld) {
     const auto& self = *static_cast<const Blocks*>(context);
-    auto& frame = self.frames[static_cast<size_t>(omp_get_thread_num())];
+    auto& frame = self.frames[static_cast<size_t>(thread_team::slot())];
     if (!frame) frame.emplace(self.program, self.args);
     self.program.run_block(*frame, {row, column, rows, columns, block, ld});
   }

@@ -16,6 +16,7 @@
 #include "backend/cpu/products/gemm_kernels.h"
 #include "base/errors.h"
 #include "base/panels.h"
+#include "base/threads/thread_team.h"
 
 namespace brrr::cpu {
 namespace {
@@ -188,7 +189,7 @@ int64_t gemm_workspace_bytes(const GemmPanels& panels, const GemmTiles& tiles) {
 
 int64_t gemm_threads() {
   constexpr int kAnywhere = 4;
-  return std::min(thread_count(), std::max(omp_get_num_procs(), kAnywhere));
+  return std::min(thread_count(), std::max(usable_processors(), kAnywhere));
 }
 
 void GemmPanels::operator+=(const GemmPanels& other) {

@@ -25,7 +25,7 @@
 #include "backend/cpu/products/memory_tiles.h"
 #include "backend/cpu/products/register_tiles.h"
 #include "backend/cpu/products/tile_product.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 
 namespace brrr::cpu {
 namespace {
@@ -58,22 +58,17 @@ void run_rows(const GemmBatch& all, int64_t team, RowSums rule) {
   const GemmArgs& args = all.args;
   const int64_t most = row_columns(args, team);
   const int64_t tasks = ceil_div(args.n, most);
-#pragma omp parallel num_threads(team) if (team > 1)
-  {
-    const WorkClock clock("share");
-#pragma omp for schedule(dynamic, 1) nowait
-    for (int64_t task = 0; task < tasks * all.batch; ++task) {
-      const int64_t index = task / tasks, j0 = task % tasks * most;
-      const GemmArgs g = all.product(index);
-      const int64_t cols = std::min(most, g.n - j0);
-      float* sums = own_sums();
-      multiply_row(g, rule, j0, cols, sums);
-      tile_task::finish_sums(g, index, 0, j0, 1, cols, sums, most);
+  parallel_pieces(tasks * all.batch, team, [&](int64_t task, int) {
+    const int64_t index = task / tasks, j0 = task % tasks * most;
+    const GemmArgs g = all.product(index);
+    const int64_t cols = std::min(most, g.n - j0);
+    float* sums = own_sums();
+    multiply_row(g, rule, j0, cols, sums);
+    tile_task::finish_sums(g, index, 0, j0, 1, cols, sums, most);
 #if defined(__SSE2__)
-      if (g.epilogue.run != nullptr) _mm_sfence();  // it may store around the caches
+    if (g.epilogue.run != nullptr) _mm_sfence();  // it may store around the caches
 #endif
-    }
-  }
+  });
 }
 
 /// The sums over the terms of an operand that is not packed.
@@ -144,7 +139,7 @@ int64_t team_of(const GemmArgs& g, int64_t batch) {
   constexpr double kSerial = 1 << 18;
   const double work = static_cast<double>(batch) * static_cast<double>(g.m) *
                       static_cast<double>(g.n) * static_cast<double>(g.k);
-  return work < kSerial || omp_in_parallel() ? 1 : gemm_threads();
+  return work < kSerial || thread_team::is_at_work() ? 1 : gemm_threads();
 }
 
 bool is_small(const GemmArgs& g, int64_t batch, int64_t team) {

@@ -5,7 +5,7 @@
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_kernels.h"
 #include "base/panels.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
@@ -178,7 +178,7 @@ int64_t vector_team(const GemmArgs& g, int64_t batch) {
   constexpr double kSerial = 1 << 17;
   const double work = static_cast<double>(batch) * static_cast<double>(g.m) *
                       static_cast<double>(g.n) * static_cast<double>(g.k);
-  return work < kSerial || omp_in_parallel() ? 1 : gemm_threads();
+  return work < kSerial || thread_team::is_at_work() ? 1 : gemm_threads();
 }
 
 /// The tasks of one product in one phase.
@@ -364,45 +364,26 @@ void gemm_vector(const GemmBatch& all) {
 
   if (!plan.pack_a) {
     const PackedChunk whole{0, args.m, 0, args.k};
-    if (team <= 1) {
-      for (int64_t task = 0; task < tasks * batch; ++task) {
-        run(task / tasks, whole, nullptr, task % tasks);
-      }
-      return;
-    }
-#pragma omp parallel num_threads(team)
-    {
-      const WorkClock clock("share");
-#pragma omp for schedule(dynamic, 1) nowait
-      for (int64_t task = 0; task < tasks * batch; ++task) {
-        run(task / tasks, whole, nullptr, task % tasks);
-      }
-    }
+    parallel_pieces(tasks * batch, team,
+                    [&](int64_t task, int) { run(task / tasks, whole, nullptr, task % tasks); });
     return;
   }
 
   float* const shared_a = packed_a();
-#pragma omp parallel num_threads(team) if (team > 1)
-  {
-    const WorkClock clock("share");
-    for (int64_t i = 0; i < batch; ++i) {
-      const GemmArgs g = all.product(i);
-      for (int64_t i0 = 0; i0 < g.m; i0 += plan.chunk_rows) {
-        for (int64_t k0 = 0; k0 < g.k; k0 += plan.chunk_k) {
-          const PackedChunk chunk{i0, std::min(g.m, i0 + plan.chunk_rows), k0,
-                                  std::min(g.k, k0 + plan.chunk_k)};
-          const int64_t groups = ceil_div(chunk.panels(kernels), kAPanels);
-          const int64_t blocks = ceil_div(chunk.k1 - chunk.k0, plan.k_step);
-          // Both loops end with a barrier: the chunk is complete before it is read, and read before
-          // it is overwritten.
-#pragma omp for schedule(dynamic, 1)
-          for (int64_t part = 0; part < groups * blocks; ++part) {
-            pack_a_group(g, plan, kernels, chunk, part / groups, part % groups * kAPanels,
-                         shared_a);
-          }
-#pragma omp for schedule(dynamic, 1)
-          for (int64_t task = 0; task < tasks; ++task) run(i, chunk, shared_a, task);
-        }
+  for (int64_t i = 0; i < batch; ++i) {
+    const GemmArgs g = all.product(i);
+    for (int64_t i0 = 0; i0 < g.m; i0 += plan.chunk_rows) {
+      for (int64_t k0 = 0; k0 < g.k; k0 += plan.chunk_k) {
+        const PackedChunk chunk{i0, std::min(g.m, i0 + plan.chunk_rows), k0,
+                                std::min(g.k, k0 + plan.chunk_k)};
+        const int64_t groups = ceil_div(chunk.panels(kernels), kAPanels);
+        const int64_t blocks = ceil_div(chunk.k1 - chunk.k0, plan.k_step);
+        // One after the other: the chunk is complete before it is read, and read before it is
+        // overwritten.
+        parallel_pieces(groups * blocks, team, [&](int64_t part, int) {
+          pack_a_group(g, plan, kernels, chunk, part / groups, part % groups * kAPanels, shared_a);
+        });
+        parallel_pieces(tasks, team, [&](int64_t task, int) { run(i, chunk, shared_a, task); });
       }
     }
   }

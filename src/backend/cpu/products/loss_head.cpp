@@ -16,7 +16,7 @@
 #include "backend/cpu/rows/cross_entropy_rows.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/panels.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {

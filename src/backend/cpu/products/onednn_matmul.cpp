@@ -5,6 +5,8 @@
 
 #include "backend/cpu/products/onednn_matmul.h"
 
+#include <omp.h>
+
 #include <array>
 #include <dnnl.hpp>
 #include <unordered_map>
@@ -12,7 +14,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/products/product.h"
 #include "base/errors.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 
 namespace brrr::cpu {
 namespace {
@@ -22,7 +24,7 @@ using dnnl::memory;
 constexpr int64_t kBlockRows = 256;
 constexpr int64_t kScratchAlign = 64;
 
-/// Within its life a parallel region opened by this thread, oneDNN's too, has one thread.
+/// Keeps oneDNN, which would start OpenMP threads of its own, to the calling thread.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -115,28 +117,14 @@ class OnednnMatmul final : public Kernel {
     const Product& p = product_;
     const int64_t row_blocks = (p.m + kBlockRows - 1) / kBlockRows;
     const int64_t count = row_blocks * p.batch;
-    const int team = static_cast<int>(
-        omp_in_parallel() ? 1 : std::min<int64_t>({workers_, thread_count(), count}));
-    if (team <= 1) {
-      const OneThread one;
-      for (int64_t i = 0; i < count; ++i) run_block(args, i / row_blocks, i % row_blocks, 0);
-      return;
+    try {
+      parallel_pieces(count, workers_, [&](int64_t i, int worker) {
+        const OneThread one;
+        run_block(args, i / row_blocks, i % row_blocks, worker);
+      });
+    } catch (const dnnl::error& error) {
+      BRRR_CHECK(false, "oneDNN: {}", error.what());
     }
-    std::string failure;
-#pragma omp parallel num_threads(team)
-    {
-      const WorkClock clock("share");
-#pragma omp for schedule(dynamic, 1) nowait
-      for (int64_t i = 0; i < count; ++i) {
-        try {
-          run_block(args, i / row_blocks, i % row_blocks, omp_get_thread_num());
-        } catch (const dnnl::error& error) {
-#pragma omp critical(brrr_onednn_failure)
-          failure = error.what();
-        }
-      }
-    }
-    BRRR_CHECK(failure.empty(), "oneDNN: {}", failure);
   }
 
  private:

@@ -8,7 +8,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/products/panel_rows.h"
 #include "base/integers.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {

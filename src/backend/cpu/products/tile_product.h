@@ -9,7 +9,7 @@
 #include "backend/cpu/products/tile_packing.h"
 #include "backend/cpu/products/tile_task.h"
 #include "base/panels.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 
 namespace brrr::cpu {
 
@@ -36,7 +36,7 @@ inline const uint16_t* panels_of(const GemmArgs& g, int64_t j0, int64_t k0) {
   return static_cast<const uint16_t*>(g.b) + j0 * g.k + k0 * kPanelColumns;
 }
 
-/// One product by the calling team (all its threads are here) or, when `team` is 1, by this thread.
+/// One product on a team of `team` threads, led by the calling one.
 template <class Tiles>
 class TileProduct {
  public:
@@ -59,17 +59,6 @@ class TileProduct {
   struct Chunk {
     int64_t i0, j0, k0;
   };
-
-  /// Ends with a barrier: packed before it is read, read before it is overwritten.
-  template <class Body>
-  void share_out(int64_t count, Body&& body) const {
-    if (team_ == 1) {
-      for (int64_t i = 0; i < count; ++i) body(i);
-      return;
-    }
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < count; ++i) body(i);
-  }
 
   Operand left(const Chunk& c, int64_t terms) const {
     const int64_t at = g_.trans_a ? c.k0 * g_.lda + c.i0 : c.i0 * g_.lda + c.k0;
@@ -99,7 +88,9 @@ class TileProduct {
     const TermSums* sums_b = has_sums && !g_.sums.of_a && c.i0 == 0 ? &sums_of_b : nullptr;
     const TeamWork work_a(layout_.a, a, sums_a, memory_.a, packed_a_);
     const TeamWork work_b(layout_.b, b, sums_b, memory_.b, packed_b_);
-    share_out(work_a.units + work_b.units, [&](int64_t unit) {
+    // Returns when all is packed, before it is read; the tasks have read it when the next chunk
+    // comes.
+    parallel_pieces(work_a.units + work_b.units, team_, [&](int64_t unit, int) {
       if (unit < work_a.units)
         work_a.run(unit, unit + team_);
       else
@@ -112,7 +103,7 @@ class TileProduct {
     const int64_t row_tasks = ceil_div(a.lanes, size.rows);
     const int64_t col_tasks = ceil_div(b.lanes, size.cols);
     // Row by row of tasks: the rows of one are still in L2 when the next begins.
-    share_out(row_tasks * col_tasks, [&](int64_t which) {
+    parallel_pieces(row_tasks * col_tasks, team_, [&](int64_t which, int) {
       const int64_t i = which / col_tasks * size.rows, j = which % col_tasks * size.cols;
       tile_task::Task task = task_at(c, a, b, size, i, j);
       if (layout_.a == TilesFrom::kTask) task.pack_a = Packer(&a, sums_a);
@@ -195,27 +186,18 @@ void multiply_tiles(const GemmBatch& all, int64_t team) {
   const GemmArgs& g = all.args;
   if (is_small(g, all.batch, team)) {
     const TileLayout whole = lay_out_small(g, kRate);
-#pragma omp parallel num_threads(team) if (team > 1)
-    {
-      const WorkClock clock("share");
-#pragma omp for schedule(dynamic, 1) nowait
-      for (int64_t i = 0; i < all.batch; ++i) {
-        uint16_t* a = own_panels();
-        const GemmArgs one = all.product(i);
-        TileProduct<Tiles>(one, i, whole, 1, {a, a + whole.rows * lane_words(g), nullptr}).run();
-      }
-    }
+    parallel_pieces(all.batch, team, [&](int64_t i, int) {
+      uint16_t* a = own_panels();
+      const GemmArgs one = all.product(i);
+      TileProduct<Tiles>(one, i, whole, 1, {a, a + whole.rows * lane_words(g), nullptr}).run();
+    });
     return;
   }
   const TileLayout layout = lay_out_tiles(g, kRate, team);
   const TeamMemory memory = team_memory();
-#pragma omp parallel num_threads(team) if (team > 1)
-  {
-    const WorkClock clock("share");
-    for (int64_t i = 0; i < all.batch; ++i) {
-      const GemmArgs one = all.product(i);
-      TileProduct<Tiles>(one, i, layout, team, memory).run();
-    }
+  for (int64_t i = 0; i < all.batch; ++i) {
+    const GemmArgs one = all.product(i);
+    TileProduct<Tiles>(one, i, layout, team, memory).run();
   }
 }
 

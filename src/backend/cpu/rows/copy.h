@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 
 namespace brrr::cpu {
 

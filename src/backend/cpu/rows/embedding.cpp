@@ -10,7 +10,7 @@
 #include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/updates/optimizer_rows.h"
 #include "base/panels.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {

@@ -9,7 +9,7 @@
 
 #include "backend/cpu/rows/number_types.h"
 #include "backend/cpu/simd/row_support.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 
 namespace brrr::cpu {
 

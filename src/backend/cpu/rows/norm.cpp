@@ -4,7 +4,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/norm_rows.h"
 #include "backend/cpu/simd/row_support.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/ops.h"
 
 namespace brrr::cpu {

@@ -7,7 +7,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/row_space.h"
 #include "backend/cpu/simd/row_support.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/fp8.h"
 #include "ops/op.h"
 

@@ -7,7 +7,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/random_rows.h"
 #include "backend/cpu/simd/row_support.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {

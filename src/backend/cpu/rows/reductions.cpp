@@ -10,7 +10,7 @@
 #include "backend/cpu/rows/reduced_layout.h"
 #include "backend/cpu/rows/reduction_rows.h"
 #include "backend/cpu/simd/row_support.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ir/graph.h"
 
 namespace brrr::cpu {

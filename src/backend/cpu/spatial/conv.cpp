@@ -19,7 +19,7 @@
 #include "backend/cpu/spatial/dot_rows.h"
 #include "backend/cpu/spatial/window_rows.h"
 #include "base/errors.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {

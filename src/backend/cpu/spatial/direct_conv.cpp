@@ -7,7 +7,7 @@
 #include "backend/cpu/spatial/conv_tiles.h"
 #include "backend/cpu/spatial/window_rows.h"
 #include "base/integers.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {

@@ -8,7 +8,7 @@
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/number_types.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/op.h"
 #include "ops/spatial/windows.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/spatial/windows.h"
 
 namespace brrr::cpu {

@@ -14,7 +14,7 @@
 #include "backend/cpu/rows/random_rows.h"
 #include "backend/cpu/updates/optimizer_rows.h"
 #include "base/integers.h"
-#include "base/parallel.h"
+#include "base/threads/parallel.h"
 #include "ops/update.h"
 #include "runtime/backend.h"
 

@@ -1,4 +1,4 @@
-#include "base/work_spans.h"
+#include "base/threads/work_spans.h"
 
 #include <algorithm>
 #include <mutex>
