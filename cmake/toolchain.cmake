@@ -9,32 +9,19 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-con
 # Without line tables, which would take a sixth of the compile time; Debug has them.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g")
-if(BRRR_SANITIZE)
-  # Line tables are all that a report needs; the rest of -g takes a quarter of the compile time.
-  set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
-endif()
 if(BRRR_DEPS_DIR)
   # A machine with a compiler of its own: what that one warns of is news, not a failure.
   add_compile_options(-Wno-error)
 endif()
 if(BRRR_SANITIZE)
-  # GCC's warnings are wrong at times about what it has instrumented; the release build is the one
-  # that must be free of them.
-  # Checks of addresses as calls, and none of what each dereference repeats (null pointers end the
-  # process by themselves; the fuzzers' build looks at alignment in what it links): that halves the
-  # compile time.
-  add_compile_options(-Wno-error -fsanitize=address,undefined -fno-sanitize-recover=all
-                      -fno-sanitize=null,alignment,vptr,object-size
-                      --param=asan-instrumentation-with-call-threshold=0 -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=address,undefined)
-endif()
-if(BRRR_FUZZ)
-  # Clang, which libFuzzer needs, has warnings of its own; GCC's build is the one that must be free
-  # of them. Line tables alone, and checks of addresses as calls, save a fifth of the compile time.
-  set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
-  add_compile_options(-Wno-error -Wno-everything -fsanitize=address,undefined,fuzzer-no-link
+  # Clang, which libFuzzer needs, has warnings of its own; GCC's build is the one that must be free of
+  # them. Unoptimised code compiles in half the time; brrr_folder() optimises what tests wait for. Line
+  # tables are all that a report needs, and checks of addresses are calls: both save compile time, too.
+  set(CMAKE_CXX_FLAGS_DEBUG "-O0 -gline-tables-only")
+  add_compile_options(-Wno-error -Wno-everything -fsanitize=address,undefined
                       "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0"
                       -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_definitions(BRRR_SANITIZED)
   add_link_options(-fsanitize=address,undefined)
 endif()
 # Half of a compiler's time goes into the standard library's headers and fmt's, so they are parsed
@@ -121,7 +108,13 @@ function(brrr_glue TARGET)
   target_compile_options(${TARGET} PRIVATE $<IF:$<CONFIG:Debug>,-O0,-O1>)
 endfunction()
 find_program(MOLD mold)
-if(MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(MOLD)
   add_link_options(-fuse-ld=mold)
+  if(BRRR_SANITIZE)
+    # Of an inline function that tests and libraries both contain, mold takes the copy that it meets
+    # first: the libraries', which is instrumented.
+    set(CMAKE_CXX_LINK_EXECUTABLE "<CMAKE_CXX_COMPILER> <FLAGS> <CMAKE_CXX_LINK_FLAGS> <LINK_FLAGS> \
+<LINK_LIBRARIES> <OBJECTS> -o <TARGET>")
+  endif()
 endif()
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)

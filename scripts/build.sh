@@ -1,29 +1,26 @@
 #!/usr/bin/env bash
-# build.sh [release | sanitize | fuzz] [TARGET]: installs what is missing, configures and builds
-# build/<kind>. With BRRR_DEPS_DIR nothing is installed (scripts/pack_dependencies.sh). Calls at the
-# same time wait for each other. One line of progress; on failure the
-# compiler's messages.
+# build.sh [release | sanitize] [TARGET]: installs what is missing, configures and builds build/<kind>;
+# "sanitize" (clang) holds the sanitized tests and the fuzzers. With BRRR_DEPS_DIR nothing is installed
+# (scripts/pack_dependencies.sh). Calls at the same time wait for each other. One line of progress; on
+# failure the compiler's messages.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 kind=${1:-release}
 target=${2:-all}
-goal=$target
 options=(-DCMAKE_BUILD_TYPE=Release)
 purposes=(build run test)
 # GoogleTest is asked for only when tests are built: `./brrr train` does not need it.
 case $kind in
   release) if [[ $target == brrr ]]; then purposes=(build run); fi ;;
-  sanitize) options=(-DCMAKE_BUILD_TYPE=Debug -DBRRR_SANITIZE=ON) ;;
-  fuzz)
-    options=(-DCMAKE_BUILD_TYPE=Debug -DBRRR_FUZZ=ON -DBRRR_TESTS=OFF -DCMAKE_CXX_COMPILER=clang++-14)
-    purposes=(build fuzz)
-    if [[ $target == all ]]; then goal=fuzzers; fi
+  sanitize)
+    options=(-DCMAKE_BUILD_TYPE=Debug -DBRRR_SANITIZE=ON -DCMAKE_CXX_COMPILER=clang++-14)
+    purposes+=(sanitize)
     ;;
-  *) say "build: expected release, sanitize or fuzz; got '$kind'"; exit 2 ;;
+  *) say "build: expected release or sanitize; got '$kind'"; exit 2 ;;
 esac
 need "${purposes[@]}"
-if [[ $kind != fuzz && ! " ${purposes[*]} " == *" test "* ]]; then
+if [[ ! " ${purposes[*]} " == *" test "* ]]; then
   # Without GoogleTest the same folder is configured without tests, and again with them later.
   [[ -e ${BRRR_DEPS_DIR:-/usr}/include/gtest/gtest.h ]] || options+=(-DBRRR_TESTS=OFF)
 fi
@@ -54,7 +51,8 @@ fail() {
 key="${options[*]} $([[ -n ${BRRR_DEPS_DIR-} ]] || present_packages)"
 if [[ ! -e $build/build.ninja || ! -e $build/.configured || $(<"$build/.configured") != "$key" ]]; then
   progress_line "brrr: configuring build/$kind"
-  rm -f "$build/.configured"
+  # Without the cache, because CMake drops options where the compiler is another one than before.
+  rm -f "$build/.configured" "$build/CMakeCache.txt"
   cmake -S "$root" -B "$build" -G Ninja "${options[@]}" >"$log" 2>&1 || fail "configuring failed"
   printf '%s' "$key" >"$build/.configured"
 fi
@@ -76,6 +74,6 @@ show() {
   progress_line ""
 }
 : >"$log"
-ninja -C "$build" -j "$jobs" "$goal" 2>&1 | show || fail "the build failed"
+ninja -C "$build" -j "$jobs" "$target" 2>&1 | show || fail "the build failed"
 ((SECONDS - started < 3)) || say "built in $((SECONDS - started)) s"
 mv "$stamp.new" "$stamp"

@@ -293,7 +293,7 @@ TEST_P(AttentionKernels, LengthsAndWidthsOfEveryKind) {
 }
 
 TEST_P(AttentionKernels, PositionsMasksLengthsAndDropout) {
-  const Case cases[] = {
+  const std::vector<Case> cases = {
       {.t = 1, .s = 250, .d = 64, .dv = 64, .causal = true, .position = 130},
       {.t = 40, .s = 250, .d = 24, .dv = 24, .causal = true, .position = 77},
       {.t = 100, .s = 30, .d = 8, .dv = 8, .causal = true, .position = 500},
@@ -330,7 +330,7 @@ TEST_P(AttentionKernels, PositionsMasksLengthsAndDropout) {
        .dlse = true},
       {.t = 99, .s = 101, .d = 8, .dv = 8, .causal = true, .batch = 40, .dlse = true},
   };
-  for (const Case& c : cases) check_both(c);
+  for (const Case& c : test::sampled_if_sanitized(cases, 5, "positions")) check_both(c);
 }
 
 TEST_P(AttentionKernels, HeadsThatShareKeysAndWindows) {
@@ -404,7 +404,8 @@ TEST_P(AttentionKernels, HeadsThatShareKeysAndWindows) {
   };
   for (const Case& c : cases_for(cases, 4)) check_both(c);
   for (const DType dtype : {DType::bf16, DType::f16})
-    for (const Case& c : test::sampled(cases, 3, name_of(dtype))) check_both(c, dtype);
+    for (const Case& c : test::sampled(cases, test::is_sanitized() ? 2 : 3, name_of(dtype)))
+      check_both(c, dtype);
 }
 
 TEST_P(AttentionKernels, BatchWithoutElements) {
@@ -524,18 +525,20 @@ TEST_P(AttentionKernels, TilesSideBySide) {
 }
 
 TEST_P(AttentionKernels, TilesWithMasksLengthsAndDropout) {
-  check_tiles({.t = 40, .s = 250, .d = 24, .dv = 24, .causal = true, .position = 77});
-  check_tiles({.t = 130, .s = 110, .d = 16, .dv = 16, .causal = true, .lengths = true, .heads = 2});
-  check_tiles({.t = 30, .s = 130, .d = 8, .dv = 8, .mask = Shape{130}, .masked = -1e4});
-  check_tiles({.t = 70,
-               .s = 131,
-               .d = 32,
-               .dv = 8,
-               .mask = Shape{70, 131},
-               .mask_dtype = DType::f32,
-               .p = 0.1,
-               .dlse = true});
-  check_tiles({.t = 70, .s = 131, .d = 32, .dv = 8, .causal = true, .batch = 35});
+  const std::vector<Case> cases = {
+      {.t = 40, .s = 250, .d = 24, .dv = 24, .causal = true, .position = 77},
+      {.t = 130, .s = 110, .d = 16, .dv = 16, .causal = true, .lengths = true, .heads = 2},
+      {.t = 30, .s = 130, .d = 8, .dv = 8, .mask = Shape{130}, .masked = -1e4},
+      {.t = 70, .s = 131, .d = 32, .dv = 8, .causal = true, .batch = 35},
+      {.t = 70,
+       .s = 131,
+       .d = 32,
+       .dv = 8,
+       .mask = Shape{70, 131},
+       .mask_dtype = DType::f32,
+       .p = 0.1,
+       .dlse = true}};
+  for (const Case& c : test::sampled_if_sanitized(cases, 2, "masks")) check_tiles(c);
 }
 
 /// Where p is 1 and delta 0, the gradient of a score is that of its probability: all that happens

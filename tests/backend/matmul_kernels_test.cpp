@@ -104,30 +104,29 @@ TEST_P(MatmulKernels, Int8InEveryFormAndSize) {
   const auto whole = [](Shape shape) {
     return Sample::Operand{{DType::i8, std::move(shape)}, -128, 127};
   };
+  std::vector<Sample> samples, large;
   for (const int trans : {0, 1, 2, 3}) {
     const bool ta = (trans & 1) != 0, tb = (trans & 2) != 0;
-    for (const int64_t m : {1, 2, 17, 33}) {
-      for (const int64_t n : {1, 16, 33, 130}) {
-        for (const int64_t k : {0, 1, 63, 65, 200}) {
-          const Sample sample{
-              {whole(ta ? Shape{k, m} : Shape{m, k}), whole(tb ? Shape{n, k} : Shape{k, n})},
-              {{"transpose_a", ta}, {"transpose_b", tb}}};
-          EXPECT_TRUE(check(Call(op("matmul"), sample)).contains("gemm_int8"));
-        }
-      }
-    }
-    const Sample batch{{whole(ta ? Shape{3, 2, 65, 40} : Shape{3, 2, 40, 65}),
+    const Attrs attrs{{"transpose_a", ta}, {"transpose_b", tb}};
+    for (const int64_t m : {1, 2, 17, 33})
+      for (const int64_t n : {1, 16, 33, 130})
+        for (const int64_t k : {0, 1, 63, 65, 200})
+          samples.push_back(
+              {{whole(ta ? Shape{k, m} : Shape{m, k}), whole(tb ? Shape{n, k} : Shape{k, n})},
+               attrs});
+    samples.push_back({{whole(ta ? Shape{3, 2, 65, 40} : Shape{3, 2, 40, 65}),
                         whole(tb ? Shape{3, 2, 33, 65} : Shape{3, 2, 65, 33})},
-                       {{"transpose_a", ta}, {"transpose_b", tb}}};
-    EXPECT_TRUE(check(Call(op("matmul"), batch)).contains("gemm_int8"));
+                       attrs});
   }
   // Terms, rows and columns beyond one piece of packing memory.
   for (const auto& [m, k, n] : {std::tuple{1, 9001, 300}, std::tuple{40, 9001, 70},
-                                std::tuple{300, 4500, 40}, std::tuple{20, 300, 1500}}) {
-    const Sample sample{{whole({m, k}), whole({k, n})},
-                        {{"transpose_a", false}, {"transpose_b", false}}};
-    EXPECT_TRUE(check(Call(op("matmul"), sample)).contains("gemm_int8"));
-  }
+                                std::tuple{300, 4500, 40}, std::tuple{20, 300, 1500}})
+    large.push_back(
+        {{whole({m, k}), whole({k, n})}, {{"transpose_a", false}, {"transpose_b", false}}});
+  for (const auto& drawn : {test::sampled_if_sanitized(samples, 80, "int8"),
+                            test::sampled_if_sanitized(large, 2, "large")})
+    for (const Sample& sample : drawn)
+      EXPECT_TRUE(check(Call(op("matmul"), sample)).contains("gemm_int8"));
 }
 
 TEST_P(MatmulKernels, BatchesBroadcastInPart) {

@@ -203,16 +203,17 @@ TEST(TrainOptionRecords, ResumeKeepsWhatMustNotChange) {
   EXPECT_USER_ERROR(
       merge_for_resume(recorded, resolve({{"resume", "true"}, {"n_layer", "4"}}), "runs/a"),
       "--resume cannot change --n-layer (3 in runs/a, now 4)");
-  for (const auto& [name, value] : {std::pair{"batch_size", "3"},
-                                    {"optim", "sgd"},
-                                    {"adam_beta1", "0.5"},
-                                    {"seed", "3"},
-                                    {"sampling", "epoch"},
-                                    {"precision", "bf16"},
-                                    {"dropout", "0.5"},
-                                    {"tokenizer", "byte"}})
+  for (const auto& option : {std::pair{"batch_size", "3"},
+                             {"optim", "sgd"},
+                             {"adam_beta1", "0.5"},
+                             {"seed", "3"},
+                             {"sampling", "epoch"},
+                             {"precision", "bf16"},
+                             {"dropout", "0.5"},
+                             {"tokenizer", "byte"}})
     EXPECT_USER_ERROR(
-        merge_for_resume(recorded, resolve({{"resume", "true"}, {name, value}}), "runs/a"),
+        merge_for_resume(recorded, resolve({{"resume", "true"}, {option.first, option.second}}),
+                         "runs/a"),
         "--resume cannot change --");
 }
 

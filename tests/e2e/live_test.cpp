@@ -10,6 +10,7 @@
 #include "e2e/run.h"
 #include "support/browser.h"
 #include "support/http.h"
+#include "support/long_proof.h"
 
 namespace brrr::test {
 namespace {
@@ -170,12 +171,13 @@ TEST_F(Live, ARunThatBreaksLeavesAHealthRecordWithItsLayer) {
 
 // Short runs as people start them: nothing is unusual about their loss and their gradients.
 TEST_F(Live, NoFalseAlarms) {
-  for (const std::vector<std::string>& more :
-       {std::vector<std::string>{"--max-steps", "1500"},
-        {"--batch-size", "1", "--max-steps", "1500"},
-        {"--optim", "lion", "--max-steps", "800"},
-        {"--precision", "fp16", "--max-steps", "800"},
-        {"--warmup-steps", "300", "--learning-rate", "3e-3", "--max-steps", "800"}}) {
+  const std::vector<std::vector<std::string>> runs = {
+      {"--max-steps", "1500"},
+      {"--batch-size", "1", "--max-steps", "1500"},
+      {"--optim", "lion", "--max-steps", "800"},
+      {"--precision", "fp16", "--max-steps", "800"},
+      {"--warmup-steps", "300", "--learning-rate", "3e-3", "--max-steps", "800"}};
+  for (const std::vector<std::string>& more : sampled(runs, 3, "false alarms")) {
     std::vector<std::string> args{"--overwrite"};
     put_options(args, more);
     ASSERT_EQ(run(small_run("run", args)), 0) << err_;

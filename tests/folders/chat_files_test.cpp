@@ -54,22 +54,22 @@ TEST_F(ChatFiles, ATemplateForToolsCountsWhereThereAreTools) {
 }
 
 TEST_F(ChatFiles, WhatIsNoListOfObjectsIsRefused) {
-  for (const auto& [text, part] : std::vector<std::pair<std::string, const char*>>{
+  for (const auto& c : std::vector<std::pair<std::string, const char*>>{
            {"{}", "it holds an object; expected a list of tools"},
            {"[5]", "entry 1 is the number 5; expected an object"},
            {"[", "not valid JSON at line 1"},
            {R"([{"a": 1, "a": 2}])", "the key 'a' appears twice"},
            {"[{\"a\": 18446744073709551615}]", "f.json: "}}) {
-    EXPECT_USER_ERROR(read_tools(put("f.json", text)), part);
-    EXPECT_USER_ERROR(read_tools(put("f.json", text)), "f.json");
+    EXPECT_USER_ERROR(read_tools(put("f.json", c.first)), c.second);
+    EXPECT_USER_ERROR(read_tools(put("f.json", c.first)), "f.json");
   }
-  for (const auto& [text, part] : std::vector<std::pair<std::string, const char*>>{
+  for (const auto& c : std::vector<std::pair<std::string, const char*>>{
            {"[]", "it has no message"},
            {R"("x")", "it holds the string 'x'; expected a list of messages"},
            {R"([{"role": "user", "content": "a"}, {"content": "b"}])",
             "message 2 has no \"role\""}}) {
-    EXPECT_USER_ERROR(read_messages(put("f.json", text)), part);
-    EXPECT_USER_ERROR(read_messages(put("f.json", text)), "f.json");
+    EXPECT_USER_ERROR(read_messages(put("f.json", c.first)), c.second);
+    EXPECT_USER_ERROR(read_messages(put("f.json", c.first)), "f.json");
   }
 }
 

@@ -76,7 +76,7 @@ TEST(GenerationSettings, WhatIsNotDoneIsNamed) {
 
 TEST(GenerationSettings, WhatIsWrongIsNamed) {
   test::TempFolder folder;
-  for (const auto& [text, part] : std::vector<std::pair<std::string, const char*>>{
+  for (const auto& c : std::vector<std::pair<std::string, const char*>>{
            {"[]", "expected a JSON object"},
            {R"({"eos_token_id": 100})", "eos_token_id = 100 lies outside the vocabulary of 100"},
            {R"({"eos_token_id": [1, "x"]})", "'eos_token_id' must be an integer"},
@@ -91,8 +91,8 @@ TEST(GenerationSettings, WhatIsWrongIsNamed) {
            {R"({"stop_strings": ["a", 7]})", "'stop_strings' must be a string"},
            {R"({"top_k": 2.5})", "'top_k' must be an integer"},
            {R"({"top_k": -1})", "top_k must be from 0 to 16777216; found -1"}}) {
-    EXPECT_USER_ERROR(read(folder, text), part);
-    EXPECT_USER_ERROR(read(folder, text), "generation_config.json");
+    EXPECT_USER_ERROR(read(folder, c.first), c.second);
+    EXPECT_USER_ERROR(read(folder, c.first), "generation_config.json");
   }
 }
 

@@ -358,7 +358,8 @@ TEST(Ladders, EveryNameClimbsAndCountsItsVisits) {
   }
 }
 
-TEST(SlowLadders, TheOneOfFormatsClimbs) {
+TEST(LongLadders, TheOneOfFormatsClimbs) {
+  if (!test::is_long()) GTEST_SKIP() << "trains for a minute; ./brrr test --long runs it";
   for (const NamedLadder& l : ladders())
     if (l.name == "precision") return expect_climbs(l);
   FAIL() << "there is none";

@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "support/long_proof.h"
+
 namespace brrr::insight {
 namespace {
 
@@ -30,7 +32,7 @@ TEST(Columns, AReaderWhoAsksAtAnyTimeHasWhatALateOneGets) {
     Columns columns({"step", "loss"});
     Columns::Place place;
     Json page = Json::object();
-    for (int i = 1; i <= 20'000; ++i) {
+    for (int i = 1; i <= test::rounds(20'000, 5'000); ++i) {
       columns.add({static_cast<double>(i), i % 10 == 0 ? kNan : 1000.0 / i});
       if (i % every == 0) merge(page, columns.news(place));
     }

@@ -107,9 +107,9 @@ TEST(Gpt2Config, WhatIsWrongIsNamed) {
        "'scale_attn_by_inverse_layer_idx' must be true or false; found the string 'x'"},
       {ok + R"(,"n_head":4})", "'n_head' appears twice"},
   };
-  for (const auto& [text, message] : cases) {
-    EXPECT_USER_ERROR(parse_config(text, "run/config.json"), message);
-    EXPECT_USER_ERROR(parse_config(text, "run/config.json"), "run/config.json");
+  for (const auto& c : cases) {
+    EXPECT_USER_ERROR(parse_config(c.first, "run/config.json"), c.second);
+    EXPECT_USER_ERROR(parse_config(c.first, "run/config.json"), "run/config.json");
   }
 }
 

@@ -102,9 +102,9 @@ TEST(GptNeoxConfig, WhatIsNotSupportedIsNamed) {
        "hidden_dropout must be a probability in [0, 1); got 1"},
       {neox_text(R"(,"use_parallel_residual":1)"), "'use_parallel_residual' must be true or false"},
   };
-  for (const auto& [text, part] : cases) {
-    EXPECT_USER_ERROR(parse_config(text, "run/config.json"), part);
-    EXPECT_USER_ERROR(parse_config(text, "run/config.json"), "run/config.json");
+  for (const auto& c : cases) {
+    EXPECT_USER_ERROR(parse_config(c.first, "run/config.json"), c.second);
+    EXPECT_USER_ERROR(parse_config(c.first, "run/config.json"), "run/config.json");
   }
 }
 

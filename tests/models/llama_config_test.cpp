@@ -140,9 +140,9 @@ TEST(LlamaConfig, WhatIsNotSupportedIsNamed) {
       {llama_text(R"(,"rms_norm_eps":0)"), "rms_norm_eps must be between 0 and 1; got 0"},
       {llama_text(R"(,"attention_bias":1)"), "'attention_bias' must be true or false"},
   };
-  for (const auto& [text, part] : cases) {
-    EXPECT_USER_ERROR(parse_config(text, "run/config.json"), part);
-    EXPECT_USER_ERROR(parse_config(text, "run/config.json"), "run/config.json");
+  for (const auto& c : cases) {
+    EXPECT_USER_ERROR(parse_config(c.first, "run/config.json"), c.second);
+    EXPECT_USER_ERROR(parse_config(c.first, "run/config.json"), "run/config.json");
   }
 }
 

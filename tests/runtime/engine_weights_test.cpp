@@ -107,9 +107,10 @@ TEST(EngineWeights, DerivedWeightsAreMadeOfUnalignedMemory) {
   constexpr int64_t kSize = 70;
   for (const DType dtype : {f32, bf16, f16}) {
     const int64_t bytes = kSize * kSize * static_cast<int64_t>(bytes_of(dtype));
-    std::vector<std::byte> file(static_cast<size_t>(bytes) + 1);
+    std::vector<std::byte> numbers(static_cast<size_t>(bytes)), file(numbers.size() + 1);
     for (int64_t i = 0; i < kSize * kSize; ++i)
-      store_from_double(dtype, file.data() + 1, i, static_cast<double>(i % 251));
+      store_from_double(dtype, numbers.data(), i, static_cast<double>(i % 251));
+    std::copy(numbers.begin(), numbers.end(), file.begin() + 1);
     for (const Layout layout : {Layout::panels, Layout::transposed_panels}) {
       Graph form;
       form.output("0", store(form.input("a0", {kSize, kSize}, dtype), {layout}));

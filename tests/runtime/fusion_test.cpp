@@ -99,14 +99,17 @@ Found check(const Graph& g, const reference::Tensors& in) {
   return {count_ops(fused, "fused"), count_epilogues(fused), count_bias_gradients(fused)};
 }
 
-class Fusion : public test::EachIsa {};
+class Fusion : public test::EachIsa {
+ protected:
+  /// How many graphs a test makes: fewer on lesser instruction sets, which run the same source.
+  uint32_t graphs() const {
+    if (const auto given = env::get("BRRR_FUZZ_GRAPHS"))
+      return static_cast<uint32_t>(std::stoul(*given));
+    if (test::is_sanitized()) return 25;
+    return GetParam() == cpu::machine_isa() ? 250 : static_cast<uint32_t>(test::rounds(250, 80));
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Isa, Fusion, test::every_isa(), test::isa_of);
-
-/// How many graphs a test makes.
-uint32_t graphs() {
-  const auto given = env::get("BRRR_FUZZ_GRAPHS");
-  return given ? static_cast<uint32_t>(std::stoul(*given)) : 250;
-}
 
 TEST_P(Fusion, ChangesNoBitOfRandomGraphs) {
   size_t clusters = 0;

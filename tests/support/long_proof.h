@@ -42,4 +42,11 @@ std::vector<T> sampled(const std::vector<T>& cases, size_t count, std::string_vi
   return chosen;
 }
 
+/// All of the cases; under a sanitizer `count` of them, as sampled() draws them.
+template <typename T>
+std::vector<T> sampled_if_sanitized(const std::vector<T>& cases, size_t count,
+                                    std::string_view name) {
+  return is_sanitized() ? sampled(cases, count, name) : cases;
+}
+
 }  // namespace brrr::test

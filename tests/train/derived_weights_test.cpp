@@ -11,6 +11,7 @@
 #include "passes/weights/derived_weight.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
+#include "support/long_proof.h"
 #include "support/token_batch.h"
 #include "train/session.h"
 
@@ -193,7 +194,7 @@ std::vector<SessionOptions> other_options() {
 
 TEST_F(DerivedWeights, ChangeNoBitWithOtherOptions) {
   for (const int64_t accumulation : {1, 2})
-    for (SessionOptions o : other_options()) {
+    for (SessionOptions o : test::sampled_if_sanitized(other_options(), 3, "options")) {
       SCOPED_TRACE(fmt::format("without {}", fmt::join(o.disabled_passes, ", ")));
       o.accumulation = accumulation;
       const auto with = session(o, true, 0.1), without = session(o, false, 0.1);
@@ -328,24 +329,26 @@ TEST_F(DerivedWeights, FollowWeightsThatAreWritten) {
 // Shorter rows: fp8 multiplies other products there, so each program reads copies that the other
 // does not keep.
 TEST_F(DerivedWeights, AreThoseOfEveryProgram) {
+  std::vector<std::pair<bool, int64_t>> cases;  // whether fp8, and micro-batches a step
   for (const bool fp8 : {false, true})
-    for (const int64_t accumulation : {1, 2, 3}) {
-      SCOPED_TRACE(fmt::format("fp8 {} accumulation {}", fp8, accumulation));
-      SessionOptions o;
-      o.precision = DType::bf16;
-      o.fp8 = fp8;
-      o.accumulation = accumulation;
-      const auto with = session(o, true, 0, true), without = session(o, false, 0, true);
-      Outcome a, b;
-      const auto length = [](int64_t micro) { return micro % 3 == 1 ? kShort : kLength; };
-      for (int64_t i = 0; i < 6; ++i) {
-        step(*with, i, accumulation, a, length);
-        step(*without, i, accumulation, b, length);
-      }
-      keep_states(*with, a);
-      keep_states(*without, b);
-      EXPECT_TRUE(a == b);
+    for (const int64_t accumulation : {1, 2, 3}) cases.emplace_back(fp8, accumulation);
+  for (const auto& [fp8, accumulation] : test::sampled_if_sanitized(cases, 2, "programs")) {
+    SCOPED_TRACE(fmt::format("fp8 {} accumulation {}", fp8, accumulation));
+    SessionOptions o;
+    o.precision = DType::bf16;
+    o.fp8 = fp8;
+    o.accumulation = accumulation;
+    const auto with = session(o, true, 0, true), without = session(o, false, 0, true);
+    Outcome a, b;
+    const auto length = [](int64_t micro) { return micro % 3 == 1 ? kShort : kLength; };
+    for (int64_t i = 0; i < 6; ++i) {
+      step(*with, i, accumulation, a, length);
+      step(*without, i, accumulation, b, length);
     }
+    keep_states(*with, a);
+    keep_states(*without, b);
+    EXPECT_TRUE(a == b);
+  }
 }
 
 }  // namespace

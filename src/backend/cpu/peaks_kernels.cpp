@@ -148,6 +148,7 @@ __attribute__((target(BRRR_AVX512))) float fma_f32_avx512(int64_t rounds) {
   return out[0];
 }
 
+#if !defined(__clang__)  // clang 14 has the type only where a whole file is compiled for avx512fp16
 __attribute__((target(BRRR_AVX512 ",avx512fp16"))) float fma_f16_avx512(int64_t rounds) {
   float values[2] = {kShrink, kStep};
   asm volatile("" : "+m"(values));
@@ -169,6 +170,7 @@ __attribute__((target(BRRR_AVX512 ",avx512fp16"))) float fma_f16_avx512(int64_t 
   _mm512_store_ph(out, sum);
   return static_cast<float>(out[0]);
 }
+#endif
 
 __attribute__((target(BRRR_AVX512 ",avx512bf16"))) float dot_bf16_avx512(int64_t rounds) {
   int32_t values[2] = {0x3f803f80, 0x38003800};  // pairs of 1 and of 2^-15
@@ -342,8 +344,10 @@ std::vector<ComputeKernel> compute_kernels() {
   const Features f = features();
   if (isa >= Isa::kAvx512) {
     all.push_back({"f32", "f32", "avx512 vfmadd", fma_f32_avx512, 16 * 2 * kWide});
+#if !defined(__clang__)
     if (f.avx512_fp16)
       all.push_back({"f16", "f16", "avx512_fp16 vfmadd", fma_f16_avx512, 32 * 2 * kWide});
+#endif
     if (f.avx512_bf16)
       all.push_back({"bf16", "f32", "avx512_bf16 vdpbf16ps", dot_bf16_avx512, 32 * 2 * kWide});
     if (f.avx512_vnni)

@@ -26,7 +26,7 @@ struct Block {
 
 // Everything is inlined into one function, but not under the sanitizers: the compiler would spend
 // the better part of an hour on their checks of all that.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(BRRR_SANITIZED)
 #define BRRR_TILE_INLINE __attribute__((noinline))
 constexpr bool kOthersAreLong = true;
 #else

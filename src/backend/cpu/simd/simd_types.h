@@ -7,7 +7,7 @@
 // SSSE3 without SSE4 is a processor of 2007; leaving it out saves a quarter of the compile time.
 // The sanitizers look for reads and writes outside of buffers, which SSE4's vectors would make
 // where AVX2's make them, too.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(BRRR_SANITIZED)
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #else
 #define HWY_DISABLED_TARGETS HWY_SSSE3
