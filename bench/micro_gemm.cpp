@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -22,6 +23,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -214,14 +216,12 @@ double peak_flops() {
   const cpu::Isa isa = cpu::best_isa();
   if (isa < cpu::Isa::kAvx2) return 0;
   const bool wide = isa >= cpu::Isa::kAvx512;
-  static volatile double sink = 0;
+  static std::atomic<double> sink = 0;
   const double start = timer();
-#pragma omp parallel
-  {
-    const double value = wide ? peak_avx512() : peak_avx2();
-#pragma omp critical
-    sink = sink + value;
-  }
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < thread_count(); ++i)
+    threads.emplace_back([&] { sink = wide ? peak_avx512() : peak_avx2(); });
+  threads.clear();  // waits for them
   return 2.0 * (wide ? 16 * 16 : 12 * 8) * kPeakSteps * thread_count() / (timer() - start);
 }
 #else
@@ -320,7 +320,7 @@ int main(int argc, char** argv) {
     }
     if (arg == "--cpu-time") {
       brrr::use_cpu_time = true;
-      omp_set_num_threads(1);
+      brrr::set_thread_count(1);
     } else if (arg == "--reps" && i + 1 < argc) {
       reps = std::max(1, std::atoi(argv[++i]));
     } else if (arg == "--filter" && i + 1 < argc) {

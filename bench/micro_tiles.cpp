@@ -11,13 +11,14 @@
 //       takes half as much from L2 in a cycle as Sapphire Rapids': 4 divisions keep the proportion.
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backend/cpu/isa.h"
@@ -108,9 +109,8 @@ double median(std::vector<double> values) {
 /// Floating-point operations per second that the stand-in would do with its operands in L1.
 template <class Tiles>
 double peak() {
-  double sum = 0;
-#pragma omp parallel reduction(+ : sum)
-  {
+  std::atomic<double> sum = 0;
+  const auto measure = [&] {
     constexpr int kTimes = 20000, kTilesDeep = 4;
     alignas(64) uint16_t a[kTilesDeep * 1024], b[kTilesDeep * 1024];
     for (uint16_t& x : a) x = 0x3f80;
@@ -133,14 +133,17 @@ double peak() {
       seconds.push_back(now_seconds() - start);
     }
     sum += 65536.0 * kTilesDeep * kTimes / median(seconds);
-  }
+  };
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < thread_count(); ++i) threads.emplace_back(measure);
+  threads.clear();  // waits for them
   return sum;
 }
 
 template <int kDivisions>
 void run(int64_t tokens, int64_t reps) {
   using Tiles = TimedTiles<kDivisions>;
-  const int64_t threads = omp_get_max_threads();
+  const int64_t threads = thread_count();
   const double most = peak<Tiles>();
   fmt::print("Stand-in of {} divisions: peak {:.2f} TFLOP/s, {} threads\n\n", kDivisions,
              most / 1e12, threads);

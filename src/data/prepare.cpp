@@ -243,7 +243,7 @@ void Prepare::encode(Wave& wave) const {
     const auto i = static_cast<size_t>(c);
     try {
       encode_piece(wave.pieces[i], wave.ids[i]);
-    } catch (...) {  // no exception may leave a parallel region
+    } catch (...) {  // the first in the text is thrown
       errors[i] = std::current_exception();
     }
   });

@@ -35,7 +35,7 @@ void for_each_piece(size_t count, Body&& body) {
     const auto i = static_cast<size_t>(chunk);
     try {
       body(i);
-    } catch (...) {  // no exception may leave a parallel region
+    } catch (...) {  // the first in the text is thrown
       errors[i] = std::current_exception();
     }
   });

@@ -76,7 +76,7 @@ void check_shards(const std::vector<MappedFile>& files) {
     try {
       for (const ShardRecord& record : records.at(path.parent_path()))
         if (record.file == path.filename()) check_shard(files[i], record);
-    } catch (...) {  // no exception may leave a parallel region
+    } catch (...) {  // the first in the text is thrown
       errors[i] = std::current_exception();
     }
   });

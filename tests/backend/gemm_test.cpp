@@ -15,7 +15,7 @@
 #include "backend/cpu/isa.h"
 #include "base/errors.h"
 #include "base/rng.h"
-#include "base/threads/thread_team.h"
+#include "base/threads/parallel.h"
 #include "support/each_isa.h"
 
 namespace brrr::cpu {
@@ -282,19 +282,19 @@ TEST_P(Gemm, SameBitsForARowByItself) {
   }
 }
 
-TEST_P(Gemm, InsideAParallelRegion) {
+TEST_P(Gemm, InsideAPieceOfTheTeam) {
   const Problem p{.m = 100, .n = 200, .k = 300};
   Operands alone(p);
   alone.run(1);
   std::vector<Operands> each(4, Operands(p));
-#pragma omp parallel for num_threads(2)
-  for (int i = 0; i < 4; ++i) {
-    GemmArgs args = each[i].args;
-    args.a = each[i].a.data();
-    args.b = each[i].b.data();
-    args.c = each[i].c.data();
+  set_thread_count(2);
+  parallel_pieces(4, 2, [&](int64_t i, int) {
+    GemmArgs args = each[static_cast<size_t>(i)].args;
+    args.a = each[static_cast<size_t>(i)].a.data();
+    args.b = each[static_cast<size_t>(i)].b.data();
+    args.c = each[static_cast<size_t>(i)].c.data();
     gemm(args);
-  }
+  });
   for (const Operands& o : each) EXPECT_EQ(o.c, alone.c);
 }
 

@@ -336,7 +336,7 @@ template <typename Die>
 int run_in_child(PrepareOptions options, Die&& die) {
   const pid_t child = ::fork();
   if (child == 0) {
-    set_thread_count(1);  // a team does not survive fork
+    set_thread_count(1);  // the child of a fork has no workers
     die(options);
     try {
       prepare_shards(FakeTokenizer(), options);

@@ -181,7 +181,8 @@ INSTANTIATE_TEST_SUITE_P(Isa, Control, test::every_isa(), test::isa_of);
 
 TEST_P(Control, RandomGraphsMeanWhatTheirRegionsSay) {
   const auto given = env::get("BRRR_FUZZ_GRAPHS");
-  const int graphs = given ? std::stoi(*given) : test::rounds(10'000, test::is_sanitized() ? 50 : 150);
+  const int graphs =
+      given ? std::stoi(*given) : test::rounds(10'000, test::is_sanitized() ? 50 : 150);
   const Backend backend = cpu::cpu_backend();
   PipelineOptions options;
   options.verify = true;

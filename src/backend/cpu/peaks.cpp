@@ -8,6 +8,8 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -42,13 +44,14 @@ class PollingBarrier {
 /// threads at once for about `seconds`. Work per second, all threads together, in the best window.
 /// These are threads of their own: in the team, one thread may do the work of another.
 double best_rate(double seconds, const std::function<double(int thread)>& body) {
-  const int count = thread_count();
-  const double end = now_seconds() + seconds;
-  PollingBarrier barrier(count);
-  std::vector<double> rates(static_cast<size_t>(count));
-  double best = 0;
+  std::atomic<int> count{0};  // known when all threads are there that the system gives
+  std::optional<PollingBarrier> barrier_of_all;
+  std::vector<double> rates(static_cast<size_t>(thread_count()));
+  double best = 0, end = 0;
   bool is_over = false;
   const auto measure = [&](int thread) {
+    while (count.load() == 0) std::this_thread::yield();
+    PollingBarrier& barrier = *barrier_of_all;
     do {
       body(thread);  // wakes the units
       barrier.wait();
@@ -68,7 +71,13 @@ double best_rate(double seconds, const std::function<double(int thread)>& body) 
     } while (!is_over);
   };
   std::vector<std::jthread> others;
-  for (int thread = 1; thread < count; ++thread) others.emplace_back(measure, thread);
+  try {
+    for (int thread = 1; thread < thread_count(); ++thread) others.emplace_back(measure, thread);
+  } catch (const std::system_error&) {  // fewer are measured
+  }
+  barrier_of_all.emplace(static_cast<int>(others.size()) + 1);
+  end = now_seconds() + seconds;
+  count.store(static_cast<int>(others.size()) + 1);
   measure(0);
   return best;
 }

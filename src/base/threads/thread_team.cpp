@@ -1,20 +1,24 @@
 #include "base/threads/thread_team.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <charconv>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <mutex>
-#include <system_error>
+#include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -23,16 +27,14 @@
 namespace brrr {
 namespace {
 
-/// How long a thread polls before it sleeps. A sleeping thread takes about as long to wake.
-struct Patience {
-  double worker, leader;
-};
+constexpr int kMostMembers = 0x7fff;
 
-Patience read_patience() {
-  const auto policy = env::get("OMP_WAIT_POLICY").value_or("");
-  if (policy == "passive" || policy == "PASSIVE") return {0, 0};
-  if (policy == "active" || policy == "ACTIVE") return {10e-3, 10e-3};
-  return {40e-6, 40e-6};
+/// How long a thread polls before it sleeps: about as long as a sleeping thread takes to wake.
+double read_spin_seconds() {
+  std::string policy = env::get("OMP_WAIT_POLICY").value_or("");
+  for (char& c : policy) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (policy == "passive") return 0;
+  return policy == "active" ? 10e-3 : 40e-6;
 }
 
 inline void pause() {
@@ -56,35 +58,63 @@ bool poll(double seconds, Done&& done) {
   return done();
 }
 
-/// Whether other programs keep taking processors from members that hold a piece.
-class Neighbours {
+/// Decides how many members a team has while other programs take processors from members that hold
+/// a piece: half as many for a while, and then all again.
+class PreemptionMonitor {
  public:
-  bool are_busy(double now) const { return now < alone_until_; }
+  /// The most members of a job that begins now.
+  int most_members(double now) const { return now < limited_until_ ? most_ : kMostMembers; }
 
-  /// The team worked for `seconds` until `now`; a member was off its processor for `parked` of them
-  /// while the leader waited for it.
-  void record(double now, double seconds, double parked) {
-    teamed_ += seconds;
-    parked_ += parked;
-    if (parked_ > kLeast && parked_ > kShare * teamed_) {
-      alone_until_ = now + alone_;
-      alone_ = std::min(2 * alone_, kLongest);
-      teamed_ = parked_ = 0;
-    } else if (teamed_ > kWindow) {
-      teamed_ = parked_ = 0;
-      alone_ = kShortest;
+  /// A job of `members` took `seconds` until `now`. For `preempted` of them the leader slept while
+  /// a member waited for a processor.
+  void record(double now, int members, double seconds, double preempted) {
+    seconds_ += seconds;
+    preempted_ += preempted;
+    if (preempted_ > kLeast && preempted_ > kShare * seconds_) {
+      most_ = std::max(1, std::min(members, most_members(now)) / 2);
+      limited_until_ = now + length_;
+      length_ = std::min(2 * length_, kLongest);
+      seconds_ = preempted_ = 0;
+    } else if (seconds_ > kWindow) {
+      seconds_ = preempted_ = 0;
+      if (now >= limited_until_) length_ = kShortest;
     }
   }
 
  private:
-  static constexpr double kLeast = 1e-3;  // seconds parked, less happens to everyone
-  static constexpr double kShare = 0.2;   // of the team's time
+  static constexpr double kLeast = 1e-3;  // seconds; less happens on every machine
+  static constexpr double kShare = 0.2;   // of the jobs' time
   static constexpr double kWindow = 20e-3;
-  static constexpr double kShortest = 50e-3, kLongest = 400e-3;  // alone before the next try
+  static constexpr double kShortest = 50e-3, kLongest = 400e-3;  // before all members are tried
 
-  double teamed_ = 0, parked_ = 0;
-  double alone_until_ = 0, alone_ = kShortest;
+  double seconds_ = 0, preempted_ = 0;
+  double limited_until_ = 0, length_ = kShortest;
+  int most_ = kMostMembers;
 };
+
+/// What the system says of a thread's scheduling.
+class ScheduleFile {
+ public:
+  ScheduleFile() : file_(::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
+  ScheduleFile(const ScheduleFile&) = delete;
+  ScheduleFile& operator=(const ScheduleFile&) = delete;
+  ~ScheduleFile() {
+    if (file_ >= 0) ::close(file_);
+  }
+  /// Seconds for which the thread was ready to run and had no processor; 0 where the system does
+  /// not say.
+  double seconds_waited() const {
+    char text[96] = {};
+    if (file_ < 0 || ::pread(file_, text, sizeof text - 1, 0) <= 0) return 0;
+    unsigned long long on_processor = 0, waited = 0;
+    if (std::sscanf(text, "%llu %llu", &on_processor, &waited) != 2) return 0;
+    return 1e-9 * static_cast<double>(waited);
+  }
+
+ private:
+  int file_;
+};
+thread_local const ScheduleFile own_schedule;
 
 thread_local bool at_work = false;
 thread_local int own_slot = 0;
@@ -110,10 +140,10 @@ class AtWork {
 
 /// Published by the leader before the gate opens, read by members inside it.
 struct Job {
-  thread_team::Piece piece = nullptr;
+  thread_team::RunPiece run_piece = nullptr;
   const void* work = nullptr;
-  int64_t pieces = 0;
-  bool has_preferences = false;  // pieces are claimed by `unclaimed`, else by `next`
+  int64_t first = 0, pieces = 0;  // those of [first, first + pieces)
+  bool has_preferences = false;   // pieces are claimed by `unclaimed`, else by `next`
 };
 
 /// The word through which workers enter a job: whether it is open, how many workers are inside, how
@@ -129,8 +159,6 @@ struct Gate {
     return {uint64_t{job} << 32 | static_cast<uint64_t>(members) << 16 | kOpen};
   }
 };
-constexpr int kMostMembers = 0x7fff;
-
 class Team {
  public:
   /// Never destroyed: workers may poll it while the process ends.
@@ -139,35 +167,26 @@ class Team {
     return *team;
   }
 
-  void run(int64_t pieces, int members, thread_team::Piece piece, const void* work) {
-    const std::unique_lock leading(leading_, std::try_to_lock);
-    const double begin = now_seconds();
-    if (!leading.owns_lock() || neighbours_.are_busy(begin)) {
+  void run(int64_t pieces, int members, thread_team::RunPiece run_piece, const void* work) {
+    // Pieces that run here alone are looked at one by one: another leader may end, and a limit.
+    for (int64_t first = 0; first < pieces; ++first) {
+      const std::unique_lock leading(leading_, std::try_to_lock);
+      const int most =
+          leading.owns_lock() ? std::min(members, monitor_.most_members(now_seconds())) : 1;
+      if (most > 1 && pieces - first > 1)
+        return lead({run_piece, work, first, pieces - first}, most);
       const AtWork here(0);
-      for (int64_t i = 0; i < pieces; ++i) piece(work, i, 0);
-      return;
+      run_piece(work, first, 0);
     }
-    members = std::min(members, kMostMembers);
-    hire(members - 1);
-    job_ = {piece, work, pieces, pieces <= std::min(members, 64)};
-    next_.store(0, std::memory_order_relaxed);
-    unclaimed_.store(job_.has_preferences ? ~uint64_t{0} >> (64 - pieces) : 0,
-                     std::memory_order_relaxed);
-    gate_.store(Gate::opened(++number_, members).word, std::memory_order_seq_cst);
-    for (size_t i = 0; i + 1 < static_cast<size_t>(members) && i < workers_.size(); ++i)
-      workers_[i].wake();
-    take_pieces(0);
-    const double parked = wait_for_members();
-    const double end = now_seconds();
-    neighbours_.record(end, end - begin, parked);
-    if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
  private:
   struct alignas(64) Worker {
     std::atomic<uint32_t> asleep{0};
     std::atomic<bool> is_inside{false};
-    clockid_t processor_time = CLOCK_THREAD_CPUTIME_ID;
+    std::atomic<double> left_at{0};  // when it left a job
+    clockid_t processor_clock = CLOCK_THREAD_CPUTIME_ID;
+    double run_before = 0;  // the leader's note of seconds_run()
 
     void wake() {
       if (asleep.load(std::memory_order_seq_cst) == 0) return;
@@ -177,24 +196,60 @@ class Team {
     /// Seconds that it has been on a processor.
     double seconds_run() const {
       timespec t{};
-      ::clock_gettime(processor_time, &t);
+      ::clock_gettime(processor_clock, &t);
       return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
     }
   };
 
   Gate gate(std::memory_order order) const { return {gate_.load(order)}; }
 
-  /// Starts threads until there are `count`; fewer where the system refuses them.
-  void hire(int count) {
+  /// Publishes a job, takes part in it and waits for its members.
+  void lead(Job job, int members) {
+    const double begin = now_seconds();
+    members = static_cast<int>(std::min<int64_t>(members, job.pieces));
+    start_workers(members - 1, begin);
+    job.has_preferences = job.pieces <= std::min(members, 64);
+    job_ = job;
+    next_.store(0, std::memory_order_relaxed);
+    unclaimed_.store(job.has_preferences ? ~uint64_t{0} >> (64 - job.pieces) : 0,
+                     std::memory_order_relaxed);
+    gate_.store(Gate::opened(++number_, members).word, std::memory_order_seq_cst);
+    for (size_t i = 0; i + 1 < static_cast<size_t>(members) && i < workers_.size(); ++i)
+      workers_[i].wake();
+    take_pieces(0);
+    const double preempted = wait_for_members();
+    const double end = now_seconds();
+    monitor_.record(end, members, end - begin, preempted + leader_preempted(end));
+    if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
+  /// For how long this leader waited for a processor since the last look, which is seldom.
+  double leader_preempted(double now) {
+    constexpr double kBetweenLooks = 1e-3, kForgotten = 20e-3;
+    if (now - looked_at_ < kBetweenLooks) return 0;
+    const double waited = own_schedule.seconds_waited();
+    const bool goes_on = looker_ == std::this_thread::get_id() && now - looked_at_ < kForgotten;
+    const double since = goes_on ? waited - leader_waited_ : 0;
+    looker_ = std::this_thread::get_id();
+    looked_at_ = now;
+    leader_waited_ = waited;
+    return since;
+  }
+
+  /// Starts threads until there are `count`. Where the system refuses one, there are fewer, and it
+  /// is asked again after a second.
+  void start_workers(int count, double now) {
+    if (now < refused_until_) return;
     while (workers_.size() < static_cast<size_t>(count)) {
-      Worker& worker = workers_.emplace_back();
-      const int slot = static_cast<int>(workers_.size());
+      const int slot = static_cast<int>(workers_.size()) + 1;
       try {
+        Worker& worker = workers_.emplace_back();
         std::thread thread([this, &worker, slot, job = number_] { serve(worker, slot, job); });
-        ::pthread_getcpuclockid(thread.native_handle(), &worker.processor_time);
+        ::pthread_getcpuclockid(thread.native_handle(), &worker.processor_clock);
         thread.detach();
-      } catch (const std::system_error&) {
-        workers_.pop_back();
+      } catch (...) {
+        if (workers_.size() == static_cast<size_t>(slot)) workers_.pop_back();
+        refused_until_ = now + 1;
         return;
       }
     }
@@ -212,13 +267,14 @@ class Team {
           continue;
         self.is_inside.store(true, std::memory_order_relaxed);
         take_pieces(slot);
+        idle_since = now_seconds();
+        self.left_at.store(idle_since, std::memory_order_relaxed);
         self.is_inside.store(false, std::memory_order_relaxed);
         gate.word = gate_.fetch_sub(Gate::kOneInside, std::memory_order_seq_cst);
-        if (!gate.is_open() && gate.inside() == 1 && leader_asleep_.load() != 0) {
+        if (!gate.is_open() && gate.inside() == 1) {
           leader_asleep_.store(0);
           leader_asleep_.notify_one();
         }
-        idle_since = now_seconds();
         break;
       }
     }
@@ -226,7 +282,7 @@ class Team {
 
   Gate wait_for_job(Worker& self, uint32_t seen, double idle_since) {
     const auto is_new = [&] { return gate(std::memory_order_acquire).job() != seen; };
-    if (!poll(idle_since + patience_.worker - now_seconds(), is_new)) {
+    if (!poll(idle_since + spin_seconds_ - now_seconds(), is_new)) {
       for (;;) {
         self.asleep.store(1, std::memory_order_seq_cst);
         if (gate(std::memory_order_seq_cst).job() != seen) break;
@@ -259,7 +315,8 @@ class Team {
     const WorkClock clock("share");
     const AtWork here(slot);
     try {
-      for (int64_t piece; (piece = claim(slot)) >= 0;) job_.piece(job_.work, piece, slot);
+      for (int64_t piece; (piece = claim(slot)) >= 0;)
+        job_.run_piece(job_.work, job_.first + piece, slot);
     } catch (...) {
       const std::lock_guard lock(failing_);
       if (failure_ == nullptr) failure_ = std::current_exception();
@@ -268,17 +325,17 @@ class Team {
     }
   }
 
-  /// Closes the gate and waits until nobody is inside. Returns for how long a member that held a
-  /// piece was off its processor while the leader slept.
-  double wait_for_members() {
+  /// Closes the gate and waits until nobody is inside. Returns for how long a member was inside
+  /// without a processor while the leader slept.
+  double wait_for_members() noexcept {
     gate_.fetch_and(~Gate::kOpen, std::memory_order_seq_cst);
     const auto is_empty = [&] { return gate(std::memory_order_acquire).inside() == 0; };
-    if (poll(patience_.leader, is_empty)) return 0;
+    if (poll(spin_seconds_, is_empty)) return 0;
     const double begin = now_seconds();
-    std::vector<std::pair<Worker*, double>> members;
+    constexpr double kNotInside = -1;
     for (Worker& worker : workers_)
-      if (worker.is_inside.load(std::memory_order_relaxed))
-        members.emplace_back(&worker, worker.seconds_run());
+      worker.run_before =
+          worker.is_inside.load(std::memory_order_relaxed) ? worker.seconds_run() : kNotInside;
     for (;;) {
       leader_asleep_.store(1);
       if (gate(std::memory_order_seq_cst).inside() == 0) break;
@@ -286,19 +343,24 @@ class Team {
       if (is_empty()) break;
     }
     leader_asleep_.store(0);
-    const double waited = now_seconds() - begin;
-    double parked = 0;
-    for (const auto& [worker, before] : members)
-      parked = std::max(parked, waited - (worker->seconds_run() - before));
-    return parked;
+    double longest = 0;
+    for (const Worker& worker : workers_) {
+      if (worker.run_before == kNotInside) continue;
+      const double inside = worker.left_at.load(std::memory_order_relaxed) - begin;
+      longest = std::max(longest, inside - (worker.seconds_run() - worker.run_before));
+    }
+    return longest;
   }
 
   std::mutex leading_;  // held by the leader for the length of a job
   std::deque<Worker> workers_;
   Job job_;
   uint32_t number_ = 0;
-  Neighbours neighbours_;
-  const Patience patience_ = read_patience();
+  PreemptionMonitor monitor_;
+  double refused_until_ = 0;
+  std::thread::id looker_;  // the leader that looked at its waiting time last
+  double looked_at_ = 0, leader_waited_ = 0;
+  const double spin_seconds_ = read_spin_seconds();
   std::mutex failing_;
   std::exception_ptr failure_;
   alignas(64) std::atomic<uint64_t> gate_{0};
@@ -307,13 +369,14 @@ class Team {
   alignas(64) std::atomic<uint32_t> leader_asleep_{0};
 };
 
+/// The first number of OMP_NUM_THREADS, or as many threads as there are processors.
 int first_thread_count() {
-  if (const auto given = env::get("OMP_NUM_THREADS")) {
-    int threads = 0;
-    const char* const end = given->data() + given->size();
-    const auto [at, error] = std::from_chars(given->data(), end, threads);
-    if (error == std::errc() && threads > 0 && (at == end || *at == ',')) return threads;
-  }
+  const std::string given = env::get("OMP_NUM_THREADS").value_or("");
+  char* end = nullptr;
+  const long threads = std::strtol(given.c_str(), &end, 10);
+  while (*end == ' ' || *end == '\t') ++end;
+  if (threads > 0 && (*end == '\0' || *end == ','))
+    return static_cast<int>(std::min<long>(threads, std::numeric_limits<int>::max()));
   return usable_processors();
 }
 
@@ -334,8 +397,8 @@ int usable_processors() {
 int thread_count() { return count().load(std::memory_order_relaxed); }
 void set_thread_count(int threads) { count().store(std::max(1, threads)); }
 
-void thread_team::run(int64_t pieces, int members, Piece piece, const void* work) {
-  Team::get().run(pieces, members, piece, work);
+void thread_team::run(int64_t pieces, int members, RunPiece run_piece, const void* work) {
+  Team::get().run(pieces, members, run_piece, work);
 }
 bool thread_team::is_at_work() { return at_work; }
 int thread_team::slot() { return own_slot; }

@@ -1,6 +1,6 @@
 #pragma once
 // Which thread worked when, for traces. Spans are kept only between start_work_spans() and
-// stop_work_spans(); at other times a thread of a parallel region pays for one load.
+// stop_work_spans(); at other times a thread of the team pays for one load.
 
 #include <atomic>
 #include <cstddef>

@@ -68,7 +68,7 @@ EncodedFile encode_labelled(const LabelledFile& file, const Tokenizer& tokenizer
     const auto c = static_cast<size_t>(chunk);
     const auto begin = c * static_cast<size_t>(kRowsAtOnce);
     const auto end = std::min(begin + static_cast<size_t>(kRowsAtOnce), file.rows.size());
-    try {  // no exception may leave a parallel region
+    try {  // the first in the text is thrown
       for (size_t i = begin; i < end; ++i) {
         const LabelledRow& row = file.rows[i];
         try {

@@ -17,7 +17,8 @@
 // - No allocation after a thread's first call; gemm_workspace_bytes() bounds what is kept.
 // - Any size (0 included), any leading dimension that is at least the row length. C must not
 //   overlap A, B or the bias. With beta = 0, C is not read.
-// - Callable from any thread; inside an OpenMP region it runs on the calling thread alone.
+// - Callable from any thread; inside a piece of the team's work it runs on the calling thread
+// alone.
 
 #include <cstdint>
 #include <string>
