@@ -98,6 +98,7 @@ struct Sample {
   struct Operand {
     Type type;
     double low = -1, high = 1;  // uniform; integers are drawn from [low, high)
+    bool is_partition = false;  // ascending integers, the first low, the last high - 1
   };
   std::vector<Operand> in;
   Attrs attrs;

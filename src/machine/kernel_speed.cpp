@@ -86,9 +86,10 @@ double seconds_of_attention(const KernelSpeed& s, const Node& node, std::span<co
   const AttentionForm form(node, in);
   const AttentionSpeed* speed = s.find_attention(form.dtype, form.gradient);
   if (speed == nullptr) return 0;
-  const double seconds =
-      flops /
-      attention_flops(*speed, std::max(form.queries.size(), form.keys.size()), form.places.width);
+  const double seconds = flops / attention_flops(*speed,
+                                                 std::max(form.queries.size(), form.keys.size()) /
+                                                     std::max<int64_t>(1, form.ragged_sequences),
+                                                 form.places.width);
   return form.key ? seconds * speed->dropout : seconds;
 }
 

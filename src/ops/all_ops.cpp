@@ -39,6 +39,7 @@ const Table& table() {
                         ops::linear_cross_entropy_ops,
                         ops::movement_ops,
                         ops::gather_ops,
+                        ops::segment_ops,
                         ops::sorting_ops,
                         ops::conv_ops,
                         ops::pool_ops,

@@ -1,11 +1,10 @@
 // Scaled dot-product attention (Vaswani et al. 2017, equation 1) with masks and dropout, and its
 // derivative. The decompositions hold all T x S scores; kernels need not (Dao et al. 2022).
 //
-// Ragged batches (sequences of different lengths, one behind the other in sources [N, columns] and
-// [M, columns]) will be one more attribute and operand: {starts} i32 [R + 1] names the first row of
-// each of the R sequences. Query i of sequence r is then row starts[r] + i of its source, positions
-// and lengths are [R], the batch axes "..." are gone, and T and S are those of a sequence. Kernels
-// already ask for the rows, the position and the keys of a sequence one sequence at a time.
+// A ragged batch is R sequences of different lengths, one behind the other in sources [N, columns]:
+// sequence r is rows [starts[r], starts[r + 1]) of queries, keys and values. Rows outside all
+// sequences give 0 and have no gradient. Kernels compute no scores between sequences; the
+// decomposition masks them.
 
 #include "ops/attention.h"
 
@@ -18,106 +17,6 @@
 
 namespace brrr {
 namespace {
-
-// -- checks
-
-void check_attributes(const InferContext& c, bool gradient) {
-  c.attr<double>("scale");
-  c.attr<double>("masked");
-  const bool causal = c.attr<bool>("causal");
-  const auto window = c.attr<int64_t>("window");
-  if (window < 0) c.fail("window must be at least 0; got {}", window);
-  if (c.attr<bool>("position") && !causal && window == 0)
-    c.fail("a position needs causal=true or a window");
-  c.attr<bool>("mask");
-  c.attr<bool>("lengths");
-  const double p = c.attr<double>("p");
-  if (!(p >= 0 && p < 1)) c.fail("p must be in [0, 1); got {}", p);
-  ops::expect_stream(c);
-  if (gradient) c.attr<bool>("dlse");
-  const auto heads = c.attr<int64_t>("heads"), kv_heads = c.attr<int64_t>("kv_heads");
-  if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
-    c.fail("kv_heads must divide heads; got {} and {}", kv_heads, heads);
-  for (const char* name : {"width", "value_width"})
-    if (c.attr<int64_t>(name) < 1) c.fail("{} must be at least 1", name);
-  c.attr<bool>("y_in_rows");
-  int64_t known = 0;  // sources
-  for (const char* name : {"q", "k", "v"}) {
-    const auto& place = c.attr<std::vector<int64_t>>(name);
-    if (place.size() != 3 || place[0] < 0 || place[0] > known || place[1] < 0 || place[2] < 0 ||
-        place[2] > 1)
-      c.fail("{} must be (source, column, whether in rows), new sources in order; got ({})", name,
-             fmt::join(place, ","));
-    known = std::max(known, place[0] + 1);
-  }
-}
-
-/// Rank and dtype of the sources, so that the form can be read.
-void check_sources(const InferContext& c) {
-  size_t count = 0;
-  for (const char* name : {"q", "k", "v"}) {
-    const auto& place = c.attr<std::vector<int64_t>>(name);
-    const auto source = static_cast<size_t>(place[0]);
-    count = std::max(count, source + 1);
-    if (source >= c.in.size()) c.fail("takes at least {} operands; got {}", count, c.in.size());
-    const int least = place[2] != 0 ? 2 : 3;
-    if (c.in[source].shape.rank() < least)
-      c.fail("the source of {} needs at least {} axes; got {}", name, least, c.in[source].str());
-    if (c.in[source].shape[-1].is_symbol())
-      c.fail("the columns of a source must be known; got {}", c.in[source].str());
-  }
-  for (size_t i = 0; i < count; ++i) {
-    ops::expect_float(c, i, "a source");
-    ops::expect_same_dtype(c, 0, i);
-  }
-}
-
-void check_places(const InferContext& c, const AttentionForm& form) {
-  constexpr std::array<const char*, 3> kNames{"q", "k", "v"};
-  for (const AttentionForm::Part& part : form.parts()) {
-    const Type& source = c.in[static_cast<size_t>(part.place.source)];
-    Shape wanted = form.batch;
-    if (!part.place.in_rows) wanted.push_back(Dim(part.heads));
-    wanted.push_back(part.rows);
-    wanted.push_back(source.shape[-1]);
-    if (source.shape != wanted || part.place.column + part.taken() > source.shape.size(-1))
-      c.fail("{} of {} heads of {} columns from column {} on does not lie in {}; wanted {}",
-             kNames[part.which], part.heads, part.width, part.place.column, source.str(),
-             wanted.str());
-  }
-}
-
-void expect_broadcasts_to(const InferContext& c, size_t i, const char* what, const Shape& to) {
-  if (ops::broadcast(c, c.in[i].shape, to) != to)
-    c.fail("{} must broadcast to {}; got {}", what, to.str(), c.in[i].str());
-}
-
-void check_extras(const InferContext& c, const AttentionForm& form) {
-  const auto per_sequence = [&](std::optional<size_t> i, const char* what) {
-    if (!i) return;
-    if (c.in[*i].dtype != DType::i32) c.fail("{} must be i32; got {}", what, c.in[*i].str());
-    expect_broadcasts_to(c, *i, what, form.batch);
-  };
-  per_sequence(form.position, "position");
-  per_sequence(form.lengths, "lengths");
-  if (form.mask) {
-    if (c.in[*form.mask].dtype != DType::boolean)
-      ops::expect_float(c, *form.mask, "a mask that is not bool");
-    expect_broadcasts_to(c, *form.mask, "mask", form.scores_shape());
-  }
-  if (form.key && c.in[*form.key] != Type{DType::i32, {2}})
-    c.fail("key must be i32[2]; got {}", c.in[*form.key].str());
-}
-
-AttentionForm checked(const InferContext& c, bool gradient) {
-  check_attributes(c, gradient);
-  check_sources(c);
-  const AttentionForm form(c.attrs, c.in, gradient);
-  ops::expect_operands(c, form.operands);
-  check_places(c, form);
-  check_extras(c, form);
-  return form;
-}
 
 Type y_type(const AttentionForm& form) { return {form.dtype, form.y_shape()}; }
 Type lse_type(const AttentionForm& form) { return {ops::work_dtype(form.dtype), form.lse_shape()}; }
@@ -215,7 +114,9 @@ struct Opened {
     Value x = matmul(q, k, false, true) * scale();
     if (const auto mask = extra(form.mask))
       x = boolean_mask() ? where(*mask, x, number(attrs.get<double>("masked")))
-                         : x + cast(*mask, work);
+                         : x + cast(form.mask_by_distance ? by_distance(*mask) : *mask, work);
+    if (const auto starts = extra(form.starts))
+      x = where(same_sequence(*starts), x, number(-INFINITY));
     Value columns = iota(g, {1, s}, 1);
     if (form.causal || form.window > 0) {
       Value rows = iota(g, {t, 1}, 0);
@@ -227,6 +128,45 @@ struct Opened {
     if (const auto lengths = extra(form.lengths))
       x = where(less(columns, beside_scores(*lengths)), x, number(-INFINITY));
     return x;
+  }
+  // [T, S]: which of 2 L - 1 elements the bias of a query and a key is. Distances of L or more are
+  // those of rows that do not see each other.
+  Value distance_index(int64_t count) const {
+    const int64_t t = form.queries.size(), s = form.keys.size();
+    const auto number = [&](int64_t n) { return full(g, {}, n, DType::i32); };
+    const Value distance = iota(g, {t, s}, 1) - iota(g, {t, s}, 0) + number(count / 2);
+    return minimum(maximum(distance, number(0)), number(count - 1));
+  }
+  // [H, 2 L - 1] -> [H, T, S]
+  Value by_distance(Value bias) const {
+    return gather(bias, distance_index(bias.shape().size(1)), 1);
+  }
+  // The gradient [H, 2 L - 1] of that bias, from those of the scores [..., H, T, S].
+  Value sum_by_distance(Value ds, const Shape& bias) const {
+    const int64_t heads = bias.size(0), count = bias.size(1);
+    const int64_t t = form.queries.size(), s = form.keys.size();
+    const Value rows = reshape(transpose(sum_to(ds, {heads, t, s}), {1, 2, 0}), {t * s, heads});
+    const Value zeros = full(g, {count, heads}, 0, ds.dtype());
+    const Value index = reshape(distance_index(count), {t * s});
+    return transpose(scatter(zeros, index, rows, ScatterMode::add), {1, 0});
+  }
+  // [N, 1]: the sequence of each row, from 1 on; 0 in front of all, R + 1 behind them.
+  Value sequence_of_rows(Value starts) const {
+    const int64_t n = form.queries.size(), ends = starts.shape().size(0);
+    const Value begun = less_equal(reshape(starts, {1, ends}), iota(g, {n, 1}, 0));
+    return sum(cast(begun, DType::i32), {1}, true);
+  }
+  // [N, 1]: whether a row lies in a sequence.
+  Value is_inside(Value starts) const {
+    const Value sequence = sequence_of_rows(starts);
+    const auto number = [&](int64_t i) { return full(g, {}, i, DType::i32); };
+    return logical_and(less(number(0), sequence), less(sequence, number(starts.shape().size(0))));
+  }
+  // [N, N]: whether query and key lie in the same sequence.
+  Value same_sequence(Value starts) const {
+    const Value sequence = sequence_of_rows(starts);
+    const Value other = reshape(sequence, {1, form.queries.size()});
+    return logical_and(is_inside(starts), equal(sequence, other));
   }
   // Dropout of probabilities or of their gradients: both by the same mask.
   Value drop(Value x) const {
@@ -256,12 +196,18 @@ ScoreGradients score_gradients(const Opened& o) {
 
 std::vector<Value> forward(const DecomposeContext& c) {
   const Opened o(c.graph, c.node.attrs, c.in, false);
-  Value s = o.scores();
+  const auto zero_outside = [&](Value x) {  // of all sequences
+    const auto starts = o.extra(o.form.starts);
+    return starts ? where(o.is_inside(*starts), x, scalar(c.graph, 0, x.dtype())) : x;
+  };
+  Value s = zero_outside(o.scores());  // no row of -inf, whose softmax is NaN
   Value top = max(s, {-1}, true);
   Value e = exp(s - top);
   Value total = sum(e, {-1}, true);
-  Value y = cast(matmul(o.drop(e / total), o.v), o.form.dtype);
-  return {joined(y, o.form.places.y_in_rows), reshape(log(total) + top, ops::leading(s.shape()))};
+  Value y = zero_outside(cast(matmul(o.drop(e / total), o.v), o.form.dtype));
+  y = joined(y, o.form.places.y_in_rows);
+  const Value lse = zero_outside(log(total) + top);
+  return {y, reshape(lse, ops::leading(s.shape()))};
 }
 
 std::vector<Value> backward(const DecomposeContext& c) {
@@ -363,12 +309,16 @@ void vjp(VjpContext& c) {
     for (const auto& [origin, total] : sums)
       if (c.wants(origin)) c.set(origin, total);
   }
-  const auto mask = AttentionForm(c.node(), operand_types(c.graph, c.node())).mask;
+  const AttentionForm form(c.node(), operand_types(c.graph, c.node()));
+  const auto mask = form.mask;
   if (!mask || !c.wants(*mask)) return;
   // A trained bias of the scores: its gradient is as large as they are, so nothing is saved here.
   const Opened o(c.graph, grad.attrs, grad.in, true);
   const Value bias = c.operand(*mask);
-  c.set(*mask, cast(sum_to(score_gradients(o).ds, bias.shape()), bias.dtype()));
+  const Value ds = score_gradients(o).ds;
+  c.set(*mask,
+        cast(form.mask_by_distance ? o.sum_by_distance(ds, bias.shape()) : sum_to(ds, bias.shape()),
+             bias.dtype()));
 }
 
 // -- cost
@@ -376,7 +326,10 @@ void vjp(VjpContext& c) {
 // The (query, key) pairs of a head that see each other. Only what the attributes say is known:
 // masks and lengths count as open, a position as that of the last query at the last key.
 double visible_pairs(const AttentionForm& form) {
-  const int64_t queries = form.queries.size(), keys = form.keys.size();
+  // Sequences of a ragged batch count as equally long.
+  const int64_t sequences = std::max<int64_t>(1, form.ragged_sequences);
+  const int64_t queries = (form.queries.size() + sequences - 1) / sequences,
+                keys = (form.keys.size() + sequences - 1) / sequences;
   const int64_t first = form.position ? std::max<int64_t>(0, keys - queries) : 0;
   double seen = 0;
   for (int64_t i = 0; i < queries; ++i) {
@@ -385,7 +338,7 @@ double visible_pairs(const AttentionForm& form) {
     const int64_t begin = form.window > 0 ? std::clamp<int64_t>(at - form.window, 0, end) : 0;
     seen += static_cast<double>(end - begin);
   }
-  return seen;
+  return static_cast<double>(sequences) * seen;
 }
 
 /// What is read of the sources is what q, k and v take of them.
@@ -410,15 +363,21 @@ constexpr const char* kPlacesDoc =
     "and value heads of {value_width} Dv columns: query head h reads head h K / H. ";
 constexpr const char* kOperandsDoc =
     "Then, each where an attribute says so: {position} i32 broadcasting to the batch axes [...] (0 "
-    "without it), {mask} broadcasting to [..., H, T, S], bool or added, {lengths} i32 broadcasting "
-    "to [...], and with {p} > 0 the key [2] i32 of dropout";
+    "without it), {mask} broadcasting to [..., H, T, S], bool or added, or, where "
+    "{mask_by_distance}, [H, 2 L - 1], of which element key - query + L - 1 is added (sequences of "
+    "at most L), {lengths} i32 broadcasting to [...], {starts} i32 [R + 1], ascending, of a ragged "
+    "batch: sources have no batch axes, query i of sequence r, row {starts}[r] + i, sees keys of "
+    "its "
+    "own sequence alone, and rows outside all sequences have y and lse 0 and no gradient; "
+    "and "
+    "with {p} > 0 the key [2] i32 of dropout";
 
 }  // namespace
 
 Attention attention(std::span<const Value> sources, const AttentionPlaces& places,
                     const AttentionOptions& o) {
   std::vector<Value> in(sources.begin(), sources.end());
-  for (const auto& extra : {o.position, o.mask, o.lengths})
+  for (const auto& extra : {o.position, o.mask, o.lengths, o.starts})
     if (extra) in.push_back(*extra);
   if (o.p > 0) {
     BRRR_CHECK(o.key.has_value(), "attention: dropout needs a key");
@@ -438,6 +397,8 @@ Attention attention(std::span<const Value> sources, const AttentionPlaces& place
               {"width", places.width},
               {"window", o.window},
               {"y_in_rows", places.y_in_rows}};
+  if (o.starts) attrs.set("starts", true);
+  if (o.mask_by_distance) attrs.set("mask_by_distance", true);
   size_t which = 0;
   for (const HeadPlace& place : {places.q, places.k, places.v})
     set_place(attrs, which++, static_cast<size_t>(place.source), place.column, place.in_rows);
@@ -489,7 +450,7 @@ std::vector<OpDef> attention_ops() {
       return (2u << static_cast<uint32_t>(last)) - 1;
     };
     d.infer = [](const InferContext& c) {
-      const AttentionForm form = checked(c, false);
+      const AttentionForm form = checked_attention(c, false);
       return std::vector<Type>{y_type(form), lse_type(form)};
     };
     d.decompose = forward;
@@ -514,7 +475,7 @@ std::vector<OpDef> attention_ops() {
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.infer = [](const InferContext& c) {
-      const AttentionForm form = checked(c, true);
+      const AttentionForm form = checked_attention(c, true);
       for (size_t i : {form.y, form.dy})
         if (c.in[i] != y_type(form))
           c.fail("y and dy must be {}; got {}", y_type(form).str(), c.in[i].str());

@@ -30,17 +30,20 @@ class AttentionForm {
   Dim queries, keys;  // T and S
   AttentionPlaces places;
   bool causal;
+  bool mask_by_distance;  // the mask is [H, 2 L - 1]
   int64_t window;
   DType dtype;
 
-  size_t sources;                                            // they are the first operands
-  size_t y = 0, lse = 0, dy = 0;                             // operands of the gradient
-  std::optional<size_t> position, mask, lengths, key, dlse;  // operands
-  size_t operands;                                           // how many there are
+  size_t sources;                                                    // they are the first operands
+  size_t y = 0, lse = 0, dy = 0;                                     // operands of the gradient
+  std::optional<size_t> position, mask, lengths, starts, key, dlse;  // operands
+  size_t operands;                                                   // how many there are
 
   /// Query heads that share a key and value head.
   int64_t group() const { return places.heads / places.kv_heads; }
   int64_t batches() const { return batch.elements(); }
+  /// Sequences of a ragged batch, R of {starts} [R + 1]; 0 where rows are not ragged.
+  int64_t ragged_sequences = 0;
   Shape y_shape() const;       // [..., T, H Dv] or [..., H, T, Dv]
   Shape lse_shape() const;     // [..., H, T]
   Shape scores_shape() const;  // [..., H, T, S]
@@ -71,5 +74,9 @@ class AttentionForm {
   HeadStrides strides(size_t which) const;
   std::vector<int64_t> columns_;
 };
+
+/// The form of a node whose attributes and operands are those of the op; throws UserError for
+/// others.
+AttentionForm checked_attention(const InferContext& c, bool gradient);
 
 }  // namespace brrr

@@ -16,6 +16,7 @@ HeadPlace place_of(const Attrs& attrs, std::string_view name) {
 AttentionForm::AttentionForm(const Attrs& attrs, std::span<const Type> in, bool is_gradient)
     : gradient(is_gradient),
       causal(attrs.get<bool>("causal")),
+      mask_by_distance(attrs.get_or<bool>("mask_by_distance", false)),
       window(attrs.get<int64_t>("window")),
       dtype(in[0].dtype) {
   places.heads = attrs.get<int64_t>("heads");
@@ -44,6 +45,11 @@ AttentionForm::AttentionForm(const Attrs& attrs, std::span<const Type> in, bool 
   if (attrs.get<bool>("position")) position = next++;
   if (attrs.get<bool>("mask")) mask = next++;
   if (attrs.get<bool>("lengths")) lengths = next++;
+  if (attrs.get_or<bool>("starts", false)) {
+    starts = next++;
+    if (*starts < in.size() && in[*starts].shape.rank() == 1 && !in[*starts].shape[0].is_symbol())
+      ragged_sequences = in[*starts].shape.size(0) - 1;
+  }
   if (attrs.get<double>("p") > 0) key = next++;
   if (gradient && attrs.get<bool>("dlse")) dlse = next++;
   operands = next;

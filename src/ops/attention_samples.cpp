@@ -27,8 +27,11 @@ struct AttentionCase {
   bool causal = false;
   int64_t window = 0;
   std::optional<Shape> position = std::nullopt, lengths = std::nullopt;
+  int64_t sequences = 0;  // of a ragged batch
+  int64_t outside = 0;    // rows in front of its sequences and behind them
   Shape mask_shape = {};
   std::optional<DType> mask = std::nullopt;
+  bool mask_by_distance = false;
   double p = 0, masked = -INFINITY;
 };
 
@@ -209,6 +212,62 @@ const AttentionCase kAttentionCases[] = {
      .causal = true,
      .position = Shape{2},
      .lengths = Shape{1}},
+    {.batch = {2},
+     .t = 9,
+     .s = 6,
+     .d = 4,
+     .dv = 4,
+     .heads = 3,
+     .kv_heads = 3,
+     .mask_shape = {3, 19},
+     .mask = DType::f32,
+     .mask_by_distance = true},
+    // Ragged batches.
+    {.batch = {},
+     .t = 21,
+     .s = 21,
+     .d = 4,
+     .dv = 4,
+     .heads = 2,
+     .kv_heads = 2,
+     .lie = Lie::in_one,
+     .sequences = 3,
+     .mask_shape = {2, 41},
+     .mask = DType::f32,
+     .mask_by_distance = true},
+    {.batch = {},
+     .t = 23,
+     .s = 23,
+     .d = 4,
+     .dv = 3,
+     .heads = 4,
+     .kv_heads = 2,
+     .lie = Lie::in_one,
+     .sequences = 4,
+     .outside = 2},
+    {.batch = {},
+     .t = 19,
+     .s = 19,
+     .d = 5,
+     .dv = 5,
+     .heads = 2,
+     .kv_heads = 2,
+     .causal = true,
+     .sequences = 3},
+    {.batch = {},
+     .t = 17,
+     .s = 17,
+     .d = 4,
+     .dv = 4,
+     .heads = 2,
+     .kv_heads = 2,
+     .lie = Lie::apart_in_rows,
+     .causal = true,
+     .window = 3,
+     .sequences = 2,
+     .mask_shape = {17},
+     .mask = DType::f32,
+     .p = 0.3},
 };
 
 Shape axes_of(const Shape& batch, std::initializer_list<int64_t> more) {
@@ -288,8 +347,15 @@ Sample attention_sample(const AttentionCase& c, bool gradient) {
   if (c.mask)
     sample.in.push_back(c.mask == DType::boolean ? tensor(c.mask_shape, 0, 2, DType::boolean)
                                                  : tensor(c.mask_shape));
+  if (c.mask_by_distance) sample.attrs.set("mask_by_distance", true);
   if (c.lengths)
     sample.in.push_back(tensor(*c.lengths, 1, static_cast<double>(c.s + 1), DType::i32));
+  if (c.sequences > 0) {
+    sample.in.push_back(tensor({c.sequences + 1}, static_cast<double>(c.outside),
+                               static_cast<double>(c.t - c.outside + 1), DType::i32));
+    sample.in.back().is_partition = true;
+    sample.attrs.set("starts", true);
+  }
   if (c.p > 0) sample.in.push_back(tensor({2}, 0, 1000, DType::i32));
   if (gradient && c.causal) sample.in.push_back(tensor(axes_of(c.batch, {c.heads, c.t})));
   return sample;

@@ -26,7 +26,7 @@
   X(sum) X(max) X(min) X(product) X(softmax) X(softmax_grad) X(layer_norm) X(layer_norm_grad)   \
   X(rms_norm) X(rms_norm_grad) X(argmax) X(sort) X(cumsum) X(cumprod) X(rotary) X(reshape)      \
   X(transpose) X(slice) X(pad) X(concat) X(broadcast_to) X(update_slice) X(bitcast) X(gather)   \
-  X(scatter) X(store) X(embedding) X(embedding_grad) X(after) X(global_norm) X(adamw) X(sgd)    \
+  X(gather_elements) X(segment_sum) X(segment_max) X(scatter) X(store) X(embedding) X(embedding_grad) X(after) X(global_norm) X(adamw) X(sgd)    \
   X(lion) X(adamw_8bit) X(adafactor) X(adafactor_vector) X(muon_momentum) X(newton_schulz)      \
   X(muon) X(if_) X(loop)
 // clang-format on

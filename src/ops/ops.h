@@ -92,7 +92,9 @@ struct AttentionOptions {
   bool causal = false;
   int64_t window = 0;                      // 0: none
   std::optional<Value> position, lengths;  // i32, broadcasting to the batch axes
+  std::optional<Value> starts;             // i32 [R + 1], for sources [N, columns] of R sequences
   std::optional<Value> mask;               // broadcasting to the scores
+  bool mask_by_distance = false;           // it is [H, 2 L - 1], the bias of key - query + L - 1
   double masked = -INFINITY;               // what a score becomes where a boolean mask is false
   double p = 0;                            // dropout
   std::optional<Value> key;
@@ -167,9 +169,22 @@ Value rotary(Value x, Value positions, Value cos, Value sin, const RotaryOptions
 Value update_slice(Value x, Value part, Value position, int axis);
 /// x: [O..., N, R...] -> [O..., ids' axes..., R...]
 Value gather(Value x, Value ids, int axis);
+/// y has the shape of ids: x's element that an id names along the axis, at its own place elsewhere.
+/// ids has the rank of x and at most its sizes beside the axis.
+Value gather_elements(Value x, Value ids, int axis);
+/// The row-major indices of those elements, i64; of an id outside the axis one that no tensor has,
+/// so that gather() and scatter() refuse it.
+Value element_index(const Shape& x, Value ids, int axis);
 enum class ScatterMode { set, add, mul, max, min };
 /// x: [N, C], ids: [M], updates: [M, C]
 Value scatter(Value x, Value ids, Value updates, ScatterMode mode);
+
+// Rows of sequences that lie one behind the other: those of sequence r are [starts[r], starts[r +
+// 1])
+/// x: [N, C], starts: [R + 1] i32, ascending; y: [R, C], 0 for a sequence without rows.
+Value segment_sum(Value x, Value starts);
+/// The same; -inf for a sequence without rows.
+Value segment_max(Value x, Value starts);
 
 // Order along an axis
 struct Sorted {

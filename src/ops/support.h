@@ -65,7 +65,8 @@ std::vector<OpDef> rotary_ops();
 std::vector<OpDef> cross_entropy_ops();
 std::vector<OpDef> linear_cross_entropy_ops();
 std::vector<OpDef> movement_ops();
-std::vector<OpDef> gather_ops();   // scatter, too
+std::vector<OpDef> gather_ops();  // gather_elements and scatter, too
+std::vector<OpDef> segment_ops();
 std::vector<OpDef> sorting_ops();  // sort, argmax, cumsum, cumprod
 std::vector<OpDef> conv_ops();     // conv_transpose, conv_weight_grad, too
 std::vector<OpDef> pool_ops();     // max_pool, sum_pool

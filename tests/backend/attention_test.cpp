@@ -1,5 +1,4 @@
-// The attention kernels against the meaning of the op in fp64: blocks cut anywhere, every option,
-// every dtype, operands that lie in every way.
+// The attention kernels against the decomposition in fp64: every option, dtype and operand layout.
 
 #include <gtest/gtest.h>
 
@@ -210,8 +209,7 @@ double largest_product(const std::vector<double>& a, const std::vector<double>& 
   return top;
 }
 
-// What rounding is relative to. An error of a score is a relative error of its probability. dq and
-// dk are sums of p (dp - delta) k and q, where dp and delta, which are about as large, may cancel.
+// What rounding is relative to: dq and dk are sums of p (dp - delta) k and q, which may cancel.
 std::vector<double> magnitudes_of(const Call& apart) {
   if (!is(apart.node(), Op::attention_grad)) return {};
   const double scale = apart.node().attrs.get<double>("scale");
@@ -541,8 +539,7 @@ TEST_P(AttentionKernels, TilesWithMasksLengthsAndDropout) {
   for (const Case& c : test::sampled_if_sanitized(cases, 2, "masks")) check_tiles(c);
 }
 
-/// Where p is 1 and delta 0, the gradient of a score is that of its probability: all that happens
-/// to it is the rounding, whose denormals are zero.
+/// With p = 1 and delta = 0 the gradient of a score is that of its probability, rounded.
 TEST_P(AttentionKernels, NarrowGradientsAreRounded) {
   const float tiny = std::numeric_limits<float>::min(), inf = INFINITY, nan = NAN;
   const std::vector<float> dp = {

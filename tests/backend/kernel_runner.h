@@ -92,6 +92,11 @@ struct Call {
         x = operand.low + (operand.high - operand.low) * static_cast<double>(rng.next_uniform());
         if (!is_float(operand.type.dtype)) x = std::floor(x);
       }
+      if (operand.is_partition) {
+        std::sort(v.begin(), v.end());
+        v.front() = operand.low;
+        v.back() = operand.high - 1;
+      }
       add(operand.type, std::move(v));
     }
     finish(op, sample.attrs);

@@ -107,6 +107,7 @@ const std::map<std::string, std::string>& exceptions() {
       {"adafactor", "goes over gradients three times and over parameters twice"},
       {"adafactor_vector", "goes over gradients three times and over parameters twice"},
       {"gather", "loads a part for each index, the same part again for the same index"},
+      {"gather_elements", "loads an element for each index, the same one again for the same index"},
       {"embedding", "loads a row for each id, the same row again for the same id"}};
   return all;
 }

@@ -49,11 +49,20 @@ inline RefTensor random_tensor(const Type& type, double low, double high, Random
   return t;
 }
 
+inline RefTensor random_tensor(const Sample::Operand& operand, Random& random) {
+  RefTensor t = random_tensor(operand.type, operand.low, operand.high, random);
+  if (operand.is_partition) {
+    std::sort(t.data.begin(), t.data.end());
+    t.data.front() = operand.low;
+    t.data.back() = operand.high - 1;
+  }
+  return t;
+}
+
 inline std::vector<RefTensor> operands_of(const Sample& sample, uint32_t seed) {
   Random random(seed);
   std::vector<RefTensor> out;
-  for (const Sample::Operand& o : sample.in)
-    out.push_back(random_tensor(o.type, o.low, o.high, random));
+  for (const Sample::Operand& o : sample.in) out.push_back(random_tensor(o, random));
   return out;
 }
 

@@ -32,7 +32,8 @@ std::vector<KernelEntry> reduction_kernels();       // sum, max, min, product
 std::vector<KernelEntry> movement_kernels();        // transpose, slice, pad, concat, ...
 std::vector<KernelEntry> store_kernels();           // store
 std::vector<KernelEntry> embedding_kernels();       // embedding, embedding_grad
-std::vector<KernelEntry> gather_kernels();          // gather
+std::vector<KernelEntry> gather_kernels();          // gather, gather_elements
+std::vector<KernelEntry> segment_kernels();         // segment_sum, segment_max
 std::vector<KernelEntry> line_kernels();            // sort, argmax, cumsum, cumprod, scatter
 std::vector<KernelEntry> optimizer_kernels();       // adamw, sgd, lion, muon, global_norm
 std::vector<KernelEntry> optimizer_8bit_kernels();  // adamw_8bit

@@ -173,6 +173,12 @@ std::vector<OpCase> movement_cases() {
                     const int64_t n = g.rows() * g.columns();
                     return gather(g.line(), g.ids({n}, n), 0);
                   }});
+  for (const int axis : {0, 1})
+    list.push_back(
+        {fmt::format("gather_elements of {}", axis == 0 ? "columns" : "rows"), [axis](OpGraph& g) {
+           const Value x = g.x();
+           return gather_elements(x, g.ids(x.shape(), x.shape().size(axis)), axis);
+         }});
   for (const auto& [name, mode] :
        {std::pair{"set", ScatterMode::set}, {"add", ScatterMode::add}, {"max", ScatterMode::max}})
     list.push_back({fmt::format("scatter {} of elements", name), [mode = mode](OpGraph& g) {

@@ -73,9 +73,25 @@ void fill(Engine& engine, const Graph& g, double cache_share) {
       whole =
           std::floor(cache_share *
                      static_cast<double>(AttentionForm(node, operand_types(g, node)).keys.size()));
+  std::map<NodeId, int64_t> rows_of_starts;  // sequences of a ragged batch: as long as each other
+  for (const Node& node : g.nodes()) {
+    if (node.op == nullptr) continue;
+    std::optional<size_t> starts;
+    if (node.op->is_attention) starts = AttentionForm(node, operand_types(g, node)).starts;
+    if (is(node, Op::segment_sum) || is(node, Op::segment_max)) starts = 1;
+    if (starts)
+      rows_of_starts[node.operands[*starts].node] = g.type(node.operands[0]).shape.size(-2);
+  }
   for (NodeId id : g.inputs()) {
     const Type& type = g.type({id, 0});
     std::byte* to = engine.state_data(g.input_name(id));
+    if (const auto rows = rows_of_starts.find(id); rows != rows_of_starts.end()) {
+      const int64_t sequences = type.shape.size(0) - 1;
+      fill_tensor(type, to, [&](int64_t i) {
+        return static_cast<double>(i * rows->second / std::max<int64_t>(1, sequences));
+      });
+      continue;
+    }
     // Different numbers without a draw for each: a kernel's time does not hang on them.
     fill_tensor(type, to, [&](int64_t i) {
       return is_float(type.dtype) ? 0.001 * static_cast<double>(i % 997) - 0.5 : whole;

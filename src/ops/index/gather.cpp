@@ -1,4 +1,4 @@
-// gather and scatter: parts of a tensor by index, of any dtype.
+// gather, gather_elements and scatter: parts of a tensor by index, of any dtype.
 
 #include "ops/support.h"
 
@@ -81,6 +81,55 @@ OpDef gather_op() {
                                make({6, 2}, {}, 0),
                                make({4, 5}, {12}, 0, DType::i64),
                                make({4, 5}, {17}, 1, DType::u8)};
+  };
+  return d;
+}
+
+OpDef gather_elements_op() {
+  OpDef d;
+  d.name = "gather_elements";
+  d.doc =
+      "y[o..., i, r...] = x[o..., ids[o..., i, r...], r...], i along {axis}. x: [O..., N, R...] of "
+      "any dtype; ids: of the rank of x, at most as large beside the axis, i32 or i64 in [-N, N), "
+      "below 0 from the end; y: of the shape of ids";
+  d.op_class = OpClass::movement;
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 2);
+    ops::expect_integer(c, 1, "ids");
+    const int64_t axis = c.attr<int64_t>("axis");
+    const Shape &x = c.in[0].shape, &ids = c.in[1].shape;
+    if (axis < 0 || axis >= x.rank()) c.fail("axis must be in [0, {}); got {}", x.rank(), axis);
+    bool fits = ids.rank() == x.rank();
+    for (int a = 0; fits && a < x.rank(); ++a)
+      fits = a == axis || ids[a] == x[a] ||
+             (!ids[a].is_symbol() && !x[a].is_symbol() && ids.size(a) <= x.size(a));
+    if (!fits)
+      c.fail("ids {} must have the rank of {}, and at most its sizes beside axis {}", ids.str(),
+             x.str(), axis);
+    return std::vector<Type>{{c.in[0].dtype, ids}};
+  };
+  d.decompose = [](const DecomposeContext& c) {
+    const Value x = c.in[0];
+    const auto axis = static_cast<int>(c.node.attrs.get<int64_t>("axis"));
+    const Value flat = element_index(x.shape(), c.in[1], axis);
+    return std::vector<Value>{gather(reshape(x, {x.shape().elements()}), flat, 0)};
+  };
+  d.cost = [](const Node& n, std::span<const Type> in) {
+    const double bytes = static_cast<double>(n.results[0].bytes());
+    return Cost{0, bytes + static_cast<double>(in[1].bytes()), bytes};
+  };
+  d.samples = [] {
+    auto make = [](Shape x, Shape ids, int64_t axis, DType dtype = DType::f32,
+                   DType index = DType::i64) {
+      const auto n = static_cast<double>(x.size(static_cast<int>(axis)));
+      return Sample{
+          {ops::tensor(std::move(x), -9, 9, dtype), ops::tensor(std::move(ids), -n, n, index)},
+          {{"axis", axis}}};
+    };
+    return std::vector<Sample>{make({6, 5}, {6, 31}, 1),
+                               make({7, 9}, {50, 9}, 0, DType::f32, DType::i32),
+                               make({3, 7, 5}, {2, 20, 4}, 1), make({11}, {40}, 0, DType::i64),
+                               make({4, 3, 6}, {3, 9, 5}, 1, DType::u8)};
   };
   return d;
 }
@@ -176,6 +225,26 @@ Value gather(Value x, Value ids, int axis) {
   return call1(Op::gather, {x, ids}, {{"axis", ops::normal_axis(axis, x.shape().rank())}});
 }
 
+Value gather_elements(Value x, Value ids, int axis) {
+  return call1(Op::gather_elements, {x, ids}, {{"axis", ops::normal_axis(axis, x.shape().rank())}});
+}
+
+Value element_index(const Shape& x, Value ids, int axis) {
+  Graph& g = *ids.graph;
+  const auto number = [&](int64_t n) { return full(g, {}, n, DType::i64); };
+  constexpr int64_t kNowhere = int64_t{1} << 60;
+  ids = cast(ids, DType::i64);
+  const Value size = number(x.size(axis));
+  const Value wrapped = where(less(ids, number(0)), ids + size, ids);
+  const Value is_inside = logical_and(less_equal(number(0), wrapped), less(wrapped, size));
+  const std::vector<int64_t> strides = x.strides();
+  Value flat = wrapped * number(strides[static_cast<size_t>(axis)]);
+  for (int a = 0; a < x.rank(); ++a)
+    if (a != axis)
+      flat = flat + iota(g, ids.shape(), a, DType::i64) * number(strides[static_cast<size_t>(a)]);
+  return where(is_inside, flat, number(kNowhere));
+}
+
 Value scatter(Value x, Value ids, Value updates, ScatterMode mode) {
   return call1(Op::scatter, {x, ids, updates},
                {{"mode", std::string(kModes[static_cast<size_t>(mode)])}});
@@ -183,7 +252,7 @@ Value scatter(Value x, Value ids, Value updates, ScatterMode mode) {
 
 namespace ops {
 
-std::vector<OpDef> gather_ops() { return {gather_op(), scatter_op()}; }
+std::vector<OpDef> gather_ops() { return {gather_op(), gather_elements_op(), scatter_op()}; }
 
 }  // namespace ops
 }  // namespace brrr

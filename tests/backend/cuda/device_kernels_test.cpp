@@ -77,18 +77,34 @@ class Checks {
 // newton_schulz is always decomposed; the codes of adamw_8bit have a test of their own; regions run
 // on the CPU alone, and so does what only imported files use so far.
 bool is_left_out(const OpDef& op) {
-  static const std::set<std::string> on_cpu_alone{
-      "min",      "product", "sort", "argmax",         "cumsum",           "cumprod",
-      "gather",   "scatter", "conv", "conv_transpose", "conv_weight_grad", "max_pool",
-      "sum_pool", "bitcast"};
+  static const std::set<std::string> on_cpu_alone{"min",
+                                                  "product",
+                                                  "sort",
+                                                  "argmax",
+                                                  "cumsum",
+                                                  "cumprod",
+                                                  "gather",
+                                                  "scatter",
+                                                  "conv",
+                                                  "conv_transpose",
+                                                  "conv_weight_grad",
+                                                  "max_pool",
+                                                  "sum_pool",
+                                                  "bitcast",
+                                                  "gather_elements",
+                                                  "segment_sum",
+                                                  "segment_max"};
   const bool has_no_code = op.op_class == OpClass::elementwise && op.code.empty() &&
                            !op.draws_random && op.id != Op::fused;
   return op.name == "newton_schulz" || op.name == "adamw_8bit" || op.runs_regions || has_no_code ||
          on_cpu_alone.contains(op.name);
 }
 
-/// Convolutions run on the CPU alone, and so do those with an epilogue.
-bool fuses_a_convolution(const OpDef& op, const Sample& sample) {
+/// Convolutions run on the CPU alone, and so do those with an epilogue, and attention of sequences
+/// of different lengths or with a mask by distance.
+bool runs_on_cpu_alone(const OpDef& op, const Sample& sample) {
+  for (const char* form : {"starts", "mask_by_distance"})
+    if (sample.attrs.get_or<bool>(form, false)) return true;
   if (op.id != Op::fused) return false;
   const Graph& body = sample.attrs.get<Region>("body").graph();
   const NodeId product = product_of(body);
@@ -100,7 +116,7 @@ TEST(DeviceKernels, EverySampleOfTheOpTable) {
   for (const OpDef* d : all_ops())
     if (!is_left_out(*d))
       for (const Sample& sample : test::sampled(d->samples(), 6, d->name))
-        if (!fuses_a_convolution(*d, sample)) checks.add(*d, sample);
+        if (!runs_on_cpu_alone(*d, sample)) checks.add(*d, sample);
   checks.run();
 }
 
@@ -120,7 +136,8 @@ void check_samples_in(DType dtype) {
     for (Sample sample : test::sampled(d->samples(), 3, d->name)) {
       bool any = false;
       // Rounded in the middle: DeviceLossHead has a bound for that.
-      if (sample.attrs.get_or<bool>("round_logits", false)) continue;
+      if (sample.attrs.get_or<bool>("round_logits", false) || runs_on_cpu_alone(*d, sample))
+        continue;
       for (Sample::Operand& o : sample.in) {
         if (o.type.dtype != DType::f32) continue;
         if (d->name == "rotary" && &o != &sample.in[0]) continue;  // tables of f32

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "backend/cpu/attention/attention_tiles.h"
@@ -45,8 +46,9 @@ AttentionProblem::AttentionProblem(const NodeView& node) {
   const Attrs& attrs = node.attrs();
   const AttentionForm form = form_of(node);
   const AttentionPlaces& places = form.places;
-  const int64_t sequences = form.batches();
+  sequences = form.starts ? form.ragged_sequences : form.batches();
   sequence_heads = places.heads;
+  sequence_kv_heads = places.kv_heads;
   heads = sequences * places.heads;
   kv_heads = sequences * places.kv_heads;
   group = form.group();
@@ -55,13 +57,15 @@ AttentionProblem::AttentionProblem(const NodeView& node) {
   d = places.width;
   dv = places.value_width;
   dtype = form.dtype;
-  const auto source = [](const HeadPlace& place, int64_t count, const HeadStrides& step) {
+  const auto source = [&](const HeadPlace& place, int64_t count, HeadStrides step) {
+    if (form.starts) step.batch = 0;
     return HeadRows{static_cast<size_t>(place.source), count, step, place.in_rows};
   };
   q = source(places.q, places.heads, form.q_strides());
   k = source(places.k, places.kv_heads, form.k_strides());
   v = source(places.v, places.kv_heads, form.v_strides());
   y = {form.gradient ? form.y : 0, places.heads, form.y_strides(), places.y_in_rows};
+  if (form.starts) y.step.batch = 0;
   dy = y;
   dy.at = form.dy;
   lse = form.gradient ? form.lse : 1;
@@ -72,10 +76,21 @@ AttentionProblem::AttentionProblem(const NodeView& node) {
   position = index(form.position);
   mask = index(form.mask);
   lengths = index(form.lengths);
+  starts = index(form.starts);
   key = index(form.key);
   dlse = index(form.dlse);
 
-  if (mask >= 0) {
+  if (form.mask_by_distance) {
+    const Type& type = node.in[static_cast<size_t>(mask)];
+    const int64_t distances = type.shape.size(1);
+    mask_dtype = type.dtype;
+    longest = distances / 2 + 1;
+    // Element key - query + L - 1: one more for the next key, one less for the next query.
+    for (int64_t head = 0; head < sequence_heads; ++head)
+      mask_offset.push_back(head * distances + longest - 1);
+    mask_column = 1;
+    mask_row = -1;
+  } else if (mask >= 0) {
     const Type& type = node.in[static_cast<size_t>(mask)];
     mask_dtype = type.dtype;
     masked = static_cast<float>(attrs.get<double>("masked"));
@@ -115,11 +130,22 @@ bool reads_in_place(DType dtype, int64_t width) {
   return dtype == DType::f32 && width % attention_rows().lanes == 0;
 }
 
-ScoreRules::ScoreRules(const AttentionProblem& problem, const KernelArgs& args)
-    : p_(problem), draw_(random_rows(false).draw) {
+AttentionRun::AttentionRun(const AttentionProblem& problem, const KernelArgs& args)
+    : p_(problem), args_(args), draw_(random_rows(false).draw) {
   auto operand = [&](int i) { return args.in[static_cast<size_t>(i)]; };
+  if (p_.starts >= 0) {
+    starts_ = static_cast<const int32_t*>(operand(p_.starts));
+    for (int64_t r = 0, least = 0; r <= p_.sequences; least = starts_[r++])
+      if (starts_[r] < least || starts_[r] > p_.t)
+        user_error("[attention] starts must ascend within 0 to {}: starts[{}] is {} after {}", p_.t,
+                   r, starts_[r], least);
+  }
   if (p_.position >= 0) positions_ = static_cast<const int32_t*>(operand(p_.position));
   if (p_.mask >= 0) mask_ = operand(p_.mask);
+  for (int64_t r = 0; p_.longest > 0 && r < p_.sequences; ++r)
+    if (std::max(queries(r), keys(r)) > p_.longest)
+      user_error("[attention] a sequence of {} rows, and a mask by distance for at most {}",
+                 std::max(queries(r), keys(r)), p_.longest);
   if (p_.lengths >= 0) lengths_ = static_cast<const int32_t*>(operand(p_.lengths));
   if (p_.key >= 0) {
     const auto* words = static_cast<const int32_t*>(operand(p_.key));
@@ -127,11 +153,34 @@ ScoreRules::ScoreRules(const AttentionProblem& problem, const KernelArgs& args)
   }
 }
 
-KeyRange ScoreRules::visible(int64_t head, int64_t t) const {
+void AttentionRun::clear_rows_outside(const HeadRows& rows, int64_t width) const {
+  if (starts_ == nullptr) return;
+  for (const auto& [begin, end] : outside())
+    for (int64_t head = 0; head < rows.heads; ++head)
+      for (int64_t i = begin; i < end; ++i)
+        std::memset(static_cast<std::byte*>(args_.out[rows.at]) + p_.bytes(rows.offset(head, i)), 0,
+                    static_cast<size_t>(p_.bytes(width)));
+}
+
+void AttentionRun::finish_queries_outside() const {
+  if (starts_ == nullptr) return;
+  clear_rows_outside(p_.y, p_.dv);
+  for (const auto& [begin, end] : outside())
+    for (int64_t head = 0; head < p_.sequence_heads; ++head)
+      std::fill_n(static_cast<float*>(args_.out[p_.lse]) + head * p_.t + begin, end - begin, 0.0f);
+}
+
+void AttentionRun::clear_gradients_outside() const {
+  clear_rows_outside(p_.q, p_.d);
+  clear_rows_outside(p_.k, p_.d);
+  clear_rows_outside(p_.v, p_.dv);
+}
+
+KeyRange AttentionRun::visible(int64_t head, int64_t t) const {
   const auto sequence = static_cast<size_t>(head / p_.sequence_heads);
   const int64_t next =
       t + 1 + (positions_ != nullptr ? positions_[p_.position_offset[sequence]] : 0);
-  KeyRange keys{0, p_.s};
+  KeyRange keys{0, this->keys(head / p_.sequence_heads)};
   if (p_.causal) keys.end = std::min(keys.end, next);
   if (lengths_ != nullptr)
     keys.end = std::min<int64_t>(keys.end, lengths_[p_.lengths_offset[sequence]]);
@@ -140,12 +189,12 @@ KeyRange ScoreRules::visible(int64_t head, int64_t t) const {
   return keys;
 }
 
-KeyRange ScoreRules::visible(int64_t head, int64_t t0, int64_t count, int64_t block) const {
+KeyRange AttentionRun::visible(int64_t head, int64_t t0, int64_t count, int64_t block) const {
   return {visible(head, t0).begin / block * block, visible(head, t0 + count - 1).end};
 }
 
-ScoreRow ScoreRules::row(int64_t head, int64_t t, int64_t k0, int64_t n, float* scores,
-                         Space& space) const {
+ScoreRow AttentionRun::row(int64_t head, int64_t t, int64_t k0, int64_t n, float* scores,
+                           Space& space) const {
   const KeyRange keys = visible(head, t);
   ScoreRow row;
   row.scores = scores;
@@ -154,25 +203,26 @@ ScoreRow ScoreRules::row(int64_t head, int64_t t, int64_t k0, int64_t n, float* 
   row.first = std::clamp<int64_t>(keys.begin - k0, 0, row.visible);
   if (row.first == row.visible) return row;
   if (mask_ != nullptr) {
-    const int64_t from =
-        p_.mask_offset[static_cast<size_t>(head)] + t * p_.mask_row + k0 * p_.mask_column;
+    const int64_t before = first(sequence(head)), which = head % std::ssize(p_.mask_offset);
+    const int64_t from = p_.mask_offset[static_cast<size_t>(which)] + (before + t) * p_.mask_row +
+                         (before + k0) * p_.mask_column;
     read_mask(from, row.visible, space.mask);
     row.mask = space.mask;
     row.boolean = p_.mask_dtype == DType::boolean;
     row.masked = p_.masked;
   }
   if (p_.key >= 0) {
-    const int64_t first = (head * p_.t + t) * p_.s + k0, block = first / 8;
-    draw_(key_, p_.stream, static_cast<uint64_t>(block), blocks_of(first + row.visible, 8) - block,
+    const int64_t from = query_row(head, t) * p_.s + first(sequence(head)) + k0, block = from / 8;
+    draw_(key_, p_.stream, static_cast<uint64_t>(block), blocks_of(from + row.visible, 8) - block,
           space.bits);
-    row.bits = space.bits + first % 8;
+    row.bits = space.bits + from % 8;
     row.threshold = p_.threshold;
     row.keep_scale = p_.keep_scale;
   }
   return row;
 }
 
-void ScoreRules::read_mask(int64_t from, int64_t n, float* to) const {
+void AttentionRun::read_mask(int64_t from, int64_t n, float* to) const {
   if (p_.mask_column == 0) {
     std::fill_n(to, n, static_cast<float>(load_as_double(p_.mask_dtype, mask_, from)));
   } else if (p_.mask_dtype == DType::boolean) {
@@ -192,35 +242,59 @@ int64_t heads_of_one_query(const AttentionProblem& p, int64_t threads) {
   return p.kv_heads >= threads && p.group <= kQueryBlock ? p.group : 1;
 }
 
-void fetch_keys(const AttentionProblem& p, const KernelArgs& args, int64_t kv_head, int64_t k0,
+void SequenceBlocks::divide(const AttentionRun& run, int64_t sequences, bool of_keys, int64_t heads,
+                            int64_t block) {
+  heads_ = heads;
+  first_.resize(static_cast<size_t>(sequences) + 1);
+  for (int64_t r = 0; r < sequences; ++r)
+    first_[static_cast<size_t>(r) + 1] =
+        first_[static_cast<size_t>(r)] + blocks_of(of_keys ? run.keys(r) : run.queries(r), block);
+}
+
+SequenceBlocks::Block SequenceBlocks::operator[](int64_t i) const {
+  const auto behind = std::upper_bound(first_.begin(), first_.end(), i / heads_);
+  const int64_t sequence = behind - first_.begin() - 1;
+  const int64_t blocks = *behind - *(behind - 1), rest = i - *(behind - 1) * heads_;
+  return {sequence * heads_ + rest / blocks, rest % blocks, blocks};
+}
+
+PackedRowLayout::PackedRowLayout(int64_t heads_of_sequence, int64_t sequences, int64_t rows,
+                                 bool is_ragged, int64_t block, int64_t unit)
+    : heads_(is_ragged ? heads_of_sequence : heads_of_sequence * sequences),
+      per_head_(is_ragged ? blocks_of(rows + sequences * (unit - 1), unit) * unit
+                          : blocks_of(rows, block) * block),
+      unit_(unit),
+      is_ragged_(is_ragged) {}
+
+void fetch_keys(const AttentionProblem& p, const AttentionRun& run, int64_t kv_head, int64_t k0,
                 int64_t n) {
   const auto rows = [&](const HeadRows& operand, int64_t width) {
     if (operand.row() != width) return;  // a single key
-    const auto* begin = static_cast<const std::byte*>(p.in(args, operand, kv_head, k0));
+    const auto* begin = static_cast<const std::byte*>(run.in(operand, kv_head, k0));
     for (int64_t at = 0; at < p.bytes(n * width); at += 64) __builtin_prefetch(begin + at, 0, 2);
   };
   rows(p.k, p.d);
   rows(p.v, p.dv);
 }
 
-void finish_queries(const AttentionProblem& p, const KernelArgs& args, int64_t head, int64_t t0,
-                    int64_t count, const RowState* states, float* sums, int64_t ld) {
-  auto* lse = static_cast<float*>(args.out[p.lse]) + head * p.t + t0;
+void finish_queries(const AttentionProblem& p, const KernelArgs& args, const AttentionRun& run,
+                    int64_t head, int64_t t0, int64_t count, const RowState* states, float* sums,
+                    int64_t ld) {
+  auto* lse = static_cast<float*>(args.out[p.lse]) + run.query_row(head, t0);
   for (int64_t r = 0; r < count; ++r) {
     const float total = states[r].total;
     attention_rows().divide(sums + r * ld, total, p.dv);
     lse[r] = total > 0 ? states[r].top + std::log(total) : std::numeric_limits<float>::quiet_NaN();
   }
-  row_copies(p.dtype).narrow(sums, ld, p.dv, count, p.out(args, p.y, head, t0), p.y.row());
+  row_copies(p.dtype).narrow(sums, ld, p.dv, count, run.out(p.y, head, t0), p.y.row());
 }
 
-QueryRange queries_of(const AttentionProblem& p, const ScoreRules& rules, int64_t head,
-                      int64_t begin, int64_t count) {
+QueryRange queries_of(const AttentionRun& run, int64_t head, int64_t begin, int64_t count) {
   const auto first_where = [&](auto&& holds) {  // for all queries behind it, too
-    int64_t low = 0, high = p.t;
+    int64_t low = 0, high = run.queries(run.sequence(head));
     while (low < high) {
       const int64_t middle = (low + high) / 2;
-      if (holds(rules.visible(head, middle)))
+      if (holds(run.visible(head, middle)))
         high = middle;
       else
         low = middle + 1;

@@ -1,11 +1,13 @@
 #pragma once
-// Attention as the kernels see it: what an attention or attention_grad node says, and where the
-// mask, the lengths and the dropout bits of a query stand. Blocks of queries by blocks of keys are
-// computed one after the other and never stored (FlashAttention-2: Dao 2023).
+// Attention as the kernels see it: what an attention or attention_grad node says, where the rows of
+// a sequence lie, and where the mask and the dropout bits of a query stand. Blocks of queries by
+// blocks of keys are computed one after the other and never stored (FlashAttention-2: Dao 2023).
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/attention/attention_rows.h"
@@ -28,7 +30,8 @@ inline constexpr int64_t kGradKeyBlock = 96;
 inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
 /// Where the rows of the heads of an operand or a result lie in one of the node's, in elements.
-/// `heads` of them belong to a sequence.
+/// `heads` of them belong to a sequence. The sequences of a ragged batch have no stride: `i` counts
+/// the rows of all of them.
 struct HeadRows {
   size_t at = 0;  // which of the node's
   int64_t heads = 1;
@@ -44,13 +47,15 @@ struct HeadRows {
 /// `group` query heads share one.
 struct AttentionProblem {
   int64_t heads = 1, kv_heads = 1, group = 1;
-  int64_t sequence_heads = 1;  // query heads of a sequence
-  int64_t t = 0, s = 0, d = 0, dv = 0;
+  int64_t sequences = 1;
+  int64_t sequence_heads = 1, sequence_kv_heads = 1;  // heads of one sequence
+  int64_t t = 0, s = 0, d = 0, dv = 0;  // queries and keys of a sequence, or all of a ragged batch
   DType dtype = DType::f32;
   float scale = 1;
   bool causal = false;
   int64_t window = 0;
-  int position = -1, mask = -1, lengths = -1, key = -1, dlse = -1;  // operands, -1: absent
+  // Operands, -1: absent.
+  int position = -1, mask = -1, lengths = -1, starts = -1, key = -1, dlse = -1;
   HeadRows q, k, v;  // operands; gradients, as results, lie as they do
   HeadRows y;        // result, or operand of the gradient ...
   HeadRows dy;       // ... which has this, too
@@ -59,23 +64,18 @@ struct AttentionProblem {
   DType mask_dtype = DType::f32;
   float masked = 0;
   int64_t mask_row = 0, mask_column = 0;  // strides of the mask, 0 where it is broadcast
-  std::vector<int64_t> mask_offset;       // [heads]
+  std::vector<int64_t> mask_offset;       // [heads] or, where sequences share them, of one
+  int64_t longest = 0;                    // rows of a sequence that a mask by distance covers
   std::vector<int64_t> position_offset, lengths_offset;  // [sequences]
   uint32_t threshold = 0, stream = 0;
   float keep_scale = 1;
 
   explicit AttentionProblem(const NodeView& node);
+  bool is_ragged() const { return starts >= 0; }
   int64_t kv_head(int64_t head) const { return head / group; }
-  const void* in(const KernelArgs& args, const HeadRows& rows, int64_t head, int64_t i = 0) const {
-    return static_cast<const std::byte*>(args.in[rows.at]) + bytes(rows.offset(head, i));
-  }
-  void* out(const KernelArgs& args, const HeadRows& rows, int64_t head, int64_t i = 0) const {
-    return static_cast<std::byte*>(args.out[rows.at]) + bytes(rows.offset(head, i));
-  }
-  /// Of the operand [heads, T] of the gradient.
-  const float* lse_in(const KernelArgs& args, int64_t head) const {
-    return static_cast<const float*>(args.in[lse]) + head * t;
-  }
+  /// Rows of all query heads, and of all key heads.
+  int64_t query_rows() const { return (is_ragged() ? sequence_heads : heads) * t; }
+  int64_t key_rows() const { return (is_ragged() ? sequence_kv_heads : kv_heads) * s; }
   /// Whether rows lie so far apart that all of them fall into a few sets of a cache: better copied.
   bool in_few_sets(const HeadRows& rows) const {
     return rows.beside && bytes(rows.row()) % kSetsRepeat == 0;
@@ -91,10 +91,53 @@ struct KeyRange {
 /// Empty, or why the kernels do not take the node.
 std::string refuse_attention(const NodeView& node);
 
-/// A run of a problem: the operands that decide which scores count.
-class ScoreRules {
+/// A run of a problem: where the rows of its sequences lie, and which scores count.
+class AttentionRun {
  public:
-  ScoreRules(const AttentionProblem& problem, const KernelArgs& args);
+  /// Throws UserError unless the starts of a ragged batch ascend within its rows, and where a
+  /// sequence is longer than a mask by distance allows.
+  AttentionRun(const AttentionProblem& problem, const KernelArgs& args);
+
+  int64_t sequence(int64_t head) const { return head / p_.sequence_heads; }
+  int64_t kv_sequence(int64_t kv_head) const { return kv_head / p_.sequence_kv_heads; }
+  /// Rows of a sequence, and those of a ragged batch in front of it.
+  int64_t first(int64_t sequence) const { return starts_ != nullptr ? starts_[sequence] : 0; }
+  int64_t queries(int64_t sequence) const {
+    return starts_ != nullptr ? starts_[sequence + 1] - starts_[sequence] : p_.t;
+  }
+  int64_t keys(int64_t sequence) const {
+    return starts_ != nullptr ? starts_[sequence + 1] - starts_[sequence] : p_.s;
+  }
+  /// Row i of a head of a sequence.
+  const void* in(const HeadRows& rows, int64_t head, int64_t i = 0) const {
+    return static_cast<const std::byte*>(args_.in[rows.at]) + p_.bytes(offset(rows, head, i));
+  }
+  void* out(const HeadRows& rows, int64_t head, int64_t i = 0) const {
+    return static_cast<std::byte*>(args_.out[rows.at]) + p_.bytes(offset(rows, head, i));
+  }
+  /// The number of a query among those of all heads, as lse [..., H, T] has them.
+  int64_t query_row(int64_t head, int64_t i) const {
+    if (starts_ == nullptr) return head * p_.t + i;
+    return head % p_.sequence_heads * p_.t + first(sequence(head)) + i;
+  }
+  /// The number of a key among those of all key heads.
+  int64_t key_row(int64_t kv_head, int64_t i) const {
+    if (starts_ == nullptr) return kv_head * p_.s + i;
+    return kv_head % p_.sequence_kv_heads * p_.s + first(kv_sequence(kv_head)) + i;
+  }
+  const float* lse_in(int64_t head) const {
+    return static_cast<const float*>(args_.in[p_.lse]) + query_row(head, 0);
+  }
+  /// Null without one.
+  const float* dlse_in(int64_t head) const {
+    if (p_.dlse < 0) return nullptr;
+    return static_cast<const float*>(args_.in[static_cast<size_t>(p_.dlse)]) + query_row(head, 0);
+  }
+  /// Writes zeros to y and lse of the queries that lie in no sequence.
+  void finish_queries_outside() const;
+  /// Writes zeros to the gradients of q, k and v of the rows that lie in no sequence.
+  void clear_gradients_outside() const;
+
   /// The keys that query t of a head may see. Both ends grow with t.
   KeyRange visible(int64_t head, int64_t t) const;
   /// Those that any of the queries [t0, t0 + count) may see, from the beginning of a block of
@@ -111,32 +154,82 @@ class ScoreRules {
   /// The n elements of the mask from that one on, in f32.
   void read_mask(int64_t from, int64_t n, float* to) const;
 
+  int64_t offset(const HeadRows& rows, int64_t head, int64_t i) const {
+    return rows.offset(head, first(head / rows.heads) + i);
+  }
+  /// The rows in front of all sequences of a ragged batch, and those behind them.
+  std::array<std::pair<int64_t, int64_t>, 2> outside() const {
+    return {{{0, starts_[0]}, {starts_[p_.sequences], p_.t}}};
+  }
+  void clear_rows_outside(const HeadRows& rows, int64_t width) const;
+
   const AttentionProblem& p_;
+  const KernelArgs& args_;
   decltype(RandomRows::draw) draw_;
+  const int32_t* starts_ = nullptr;  // [sequences + 1]
   const int32_t* positions_ = nullptr;
   const void* mask_ = nullptr;
   const int32_t* lengths_ = nullptr;
   RngKey key_;
 };
 
+/// Blocks of the queries or of the keys of every head, sequence by sequence: what kernels share
+/// out.
+class SequenceBlocks {
+ public:
+  /// `heads` of each sequence; blocks of `block` rows.
+  void divide(const AttentionRun& run, int64_t sequences, bool of_keys, int64_t heads,
+              int64_t block);
+  int64_t count() const { return first_.back() * heads_; }
+  struct Block {
+    int64_t head;           // of all sequences
+    int64_t index, blocks;  // which of the blocks of the sequence
+  };
+  Block operator[](int64_t i) const;
+
+ private:
+  std::vector<int64_t> first_;  // blocks of a head in front of each sequence, [sequences + 1]
+  int64_t heads_ = 1;
+};
+
+/// Offsets of the rows of packed keys or queries: rows of one head lie side by side, each sequence
+/// aligned to `unit` rows. Sequences of equal length are padded to `block` rows.
+class PackedRowLayout {
+ public:
+  PackedRowLayout() = default;
+  PackedRowLayout(int64_t heads_of_sequence, int64_t sequences, int64_t rows, bool is_ragged,
+                  int64_t block, int64_t unit);
+  int64_t rows() const { return heads_ * per_head_; }
+  /// Where row i of a head lies; `first` rows lie in front of its sequence.
+  int64_t at(int64_t head, int64_t first, int64_t i) const {
+    if (!is_ragged_) return head * per_head_ + i;
+    return head % heads_ * per_head_ +
+           blocks_of(first + head / heads_ * (unit_ - 1), unit_) * unit_ + i;
+  }
+
+ private:
+  int64_t heads_ = 0, per_head_ = 0, unit_ = 1;
+  bool is_ragged_ = false;
+};
+
 /// One query of each head: how many heads that share their keys are one task.
 int64_t heads_of_one_query(const AttentionProblem& problem, int64_t threads);
 /// Asks for keys and values that one query reads once: runs of a head are over before the hardware
 /// notices them.
-void fetch_keys(const AttentionProblem& problem, const KernelArgs& args, int64_t kv_head,
+void fetch_keys(const AttentionProblem& problem, const AttentionRun& run, int64_t kv_head,
                 int64_t k0, int64_t n);
 
 /// Writes y and lse of some queries: `sums` are the weighted values, [count, ld], divided here. A
 /// query that saw no key has a total of 0 and becomes NaN.
-void finish_queries(const AttentionProblem& problem, const KernelArgs& args, int64_t head,
-                    int64_t t0, int64_t count, const RowState* states, float* sums, int64_t ld);
+void finish_queries(const AttentionProblem& problem, const KernelArgs& args,
+                    const AttentionRun& run, int64_t head, int64_t t0, int64_t count,
+                    const RowState* states, float* sums, int64_t ld);
 
 /// attention_grad: the queries that may see any of the keys [begin, begin + count).
 struct QueryRange {
   int64_t begin = 0, end = 0;
 };
-QueryRange queries_of(const AttentionProblem& problem, const ScoreRules& rules, int64_t head,
-                      int64_t begin, int64_t count);
+QueryRange queries_of(const AttentionRun& run, int64_t head, int64_t begin, int64_t count);
 
 /// attention_grad: a key head is one task, or where heads are few, several: task g takes the key
 /// blocks g, g + groups, ... and has its own part of dq; the parts are added in order. The query

@@ -27,7 +27,7 @@ class Backward final : public Kernel {
     if (p_.group > 1) blocks_kept_ = blocks_of(blocks_of(p_.s, kGradKeyBlock), groups_);
     dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32 && !p_.in_few_sets(p_.q);
     ScratchLayout layout;
-    if (!dq_in_place_) dq_ = layout.take_floats(p_.heads * groups_ * p_.t * p_.d);
+    if (!dq_in_place_) dq_ = layout.take_floats(groups_ * p_.query_rows() * p_.d);
     per_slot_ = layout.bytes();
     ScratchLayout slot;
     if (copy_d_) q_ = slot.take_floats(p_.t * wide_d_);
@@ -47,21 +47,28 @@ class Backward final : public Kernel {
   int64_t scratch_bytes() const override { return per_slot_ + slots_ * slot_bytes_; }
 
   void run(const KernelArgs& args) override {
-    const ScoreRules rules(p_, args);
+    const AttentionRun run(p_, args);
     parallel_pieces(p_.kv_heads * groups_, slots_, [&](int64_t task, int slot) {
-      Task t{args,           rules, task / groups_,
-             task % groups_, 0,     args.scratch + per_slot_ + slot * slot_bytes_};
+      Task t{args,
+             run,
+             task / groups_,
+             run.queries(run.kv_sequence(task / groups_)),
+             task % groups_,
+             0,
+             args.scratch + per_slot_ + slot * slot_bytes_};
       for (t.head = t.kv_head * p_.group; t.head < (t.kv_head + 1) * p_.group; ++t.head)
         group_of_keys(t);
     });
-    if (!dq_in_place_) add_parts(args);
+    if (!dq_in_place_) add_parts(args, run);
+    run.clear_gradients_outside();
   }
 
  private:
   struct Task {
     const KernelArgs& args;
-    const ScoreRules& rules;
-    int64_t kv_head, group;
+    const AttentionRun& run;
+    int64_t kv_head, queries;  // of its sequence
+    int64_t group;
     int64_t head;  // one of those that share kv_head
     std::byte* slot;
     FloatRows q = {}, dy = {};  // of the head: [T, d], [T, dv]
@@ -79,35 +86,32 @@ class Backward final : public Kernel {
   /// Rows of an operand from `begin` on as f32: in place, or copied to `space`.
   FloatRows as_floats(const Task& t, const HeadRows& operand, int64_t head, int64_t begin,
                       int64_t rows, int64_t width, bool copy, float* space) const {
-    const void* x = p_.in(t.args, operand, head, begin);
+    const void* x = t.run.in(operand, head, begin);
     if (!copy) return {static_cast<const float*>(x), operand.row()};
     copies_.widen(x, operand.row(), width, rows, space, padded(width));
     return {space, padded(width)};
   }
 
   void group_of_keys(Task& t) const {
-    t.q = as_floats(t, p_.q, t.head, 0, p_.t, p_.d, copy_d_, t.at(q_));
-    t.dy = as_floats(t, p_.dy, t.head, 0, p_.t, p_.dv, copy_dv_, t.at(dy_));
-    t.dq = dq_in_place_ ? static_cast<float*>(p_.out(t.args, p_.q, t.head))
-                        : reinterpret_cast<float*>(t.args.scratch + dq_) +
-                              (t.head * groups_ + t.group) * p_.t * p_.d;
+    t.q = as_floats(t, p_.q, t.head, 0, t.queries, p_.d, copy_d_, t.at(q_));
+    t.dy = as_floats(t, p_.dy, t.head, 0, t.queries, p_.dv, copy_dv_, t.at(dy_));
+    t.dq = dq_in_place_ ? static_cast<float*>(t.run.out(p_.q, t.head))
+                        : dq_part(t.args, t.run, t.head, t.group);
     t.dq_ld = dq_in_place_ ? p_.q.row() : p_.d;
-    for (int64_t i = 0; i < p_.t; ++i) std::fill_n(t.dq + i * t.dq_ld, p_.d, 0.0f);
+    for (int64_t i = 0; i < t.queries; ++i) std::fill_n(t.dq + i * t.dq_ld, p_.d, 0.0f);
     find_deltas(t);
-    for (int64_t block = t.group; block * kGradKeyBlock < p_.s; block += groups_) {
+    const int64_t all = t.run.keys(t.run.sequence(t.head));
+    for (int64_t block = t.group; block * kGradKeyBlock < all; block += groups_) {
       const int64_t begin = block * kGradKeyBlock;
-      key_block(t, begin, std::min(kGradKeyBlock, p_.s - begin));
+      key_block(t, begin, std::min(kGradKeyBlock, all - begin));
     }
   }
 
   /// delta = sum dy y - dlse, [T]
   void find_deltas(const Task& t) const {
     float* delta = t.at(delta_);
-    const float* dlse =
-        p_.dlse < 0
-            ? nullptr
-            : static_cast<const float*>(t.args.in[static_cast<size_t>(p_.dlse)]) + t.head * p_.t;
-    for (int64_t i = 0; i < p_.t; ++i) {
+    const float* dlse = t.run.dlse_in(t.head);
+    for (int64_t i = 0; i < t.queries; ++i) {
       const FloatRows y = as_floats(t, p_.y, t.head, i, 1, p_.dv, p_.dtype != DType::f32, t.at(y_));
       delta[i] = rows_.dot(t.dy.data + i * t.dy.ld, y.data, p_.dv);
       if (dlse != nullptr) delta[i] -= dlse[i];
@@ -125,20 +129,20 @@ class Backward final : public Kernel {
       std::fill_n(dk, count * wide_d_, 0.0f);
       std::fill_n(dv, count * wide_dv_, 0.0f);
     }
-    const QueryRange seen = queries_of(p_, t.rules, t.head, begin, count);
+    const QueryRange seen = queries_of(t.run, t.head, begin, count);
     if (seen.begin < seen.end) {
       const Keys keys{begin, count,
                       as_floats(t, p_.k, t.kv_head, begin, count, p_.d, copy_d_, t.at(k_)), dk, dv};
       packing_.pack_b(DType::f32, keys.k.data, keys.k.ld, true, p_.d, count, t.at(packed_k_));
-      packing_.pack_b(p_.dtype, p_.in(t.args, p_.v, t.kv_head, begin), p_.v.row(), true, p_.dv,
-                      count, t.at(packed_v_));
+      packing_.pack_b(p_.dtype, t.run.in(p_.v, t.kv_head, begin), p_.v.row(), true, p_.dv, count,
+                      t.at(packed_v_));
       for (int64_t t0 = seen.begin / kGradQueryBlock * kGradQueryBlock; t0 < seen.end;
            t0 += kGradQueryBlock)
-        tile(t, keys, t0, std::min(kGradQueryBlock, p_.t - t0));
+        tile(t, keys, t0, std::min(kGradQueryBlock, t.queries - t0));
     }
     if ((t.head + 1) % p_.group != 0) return;
-    copies_.narrow(dk, wide_d_, p_.d, count, p_.out(t.args, p_.k, t.kv_head, begin), p_.k.row());
-    copies_.narrow(dv, wide_dv_, p_.dv, count, p_.out(t.args, p_.v, t.kv_head, begin), p_.v.row());
+    copies_.narrow(dk, wide_d_, p_.d, count, t.run.out(p_.k, t.kv_head, begin), p_.k.row());
+    copies_.narrow(dv, wide_dv_, p_.dv, count, t.run.out(p_.v, t.kv_head, begin), p_.v.row());
   }
 
   /// One block of queries with one block of keys.
@@ -146,15 +150,14 @@ class Backward final : public Kernel {
     float *s = t.at(scores_), *dp = t.at(dp_);
     const float *q = t.q.data + t0 * t.q.ld, *dy = t.dy.data + t0 * t.dy.ld;
     // Keys that any of the queries sees.
-    const int64_t n =
-        std::min(keys.count, t.rules.visible(t.head, t0 + count - 1).end - keys.begin);
+    const int64_t n = std::min(keys.count, t.run.visible(t.head, t0 + count - 1).end - keys.begin);
     rows_by_packed(q, t.q.ld, t.at(packed_k_), p_.d, count, n, p_.scale, s);
     rows_by_packed(dy, t.dy.ld, t.at(packed_v_), p_.dv, count, n, 1, dp);
-    const float* lse = p_.lse_in(t.args, t.head) + t0;
+    const float* lse = t.run.lse_in(t.head) + t0;
     const float* delta = t.at(delta_) + t0;
-    ScoreRules::Space space;
+    AttentionRun::Space space;
     for (int64_t r = 0; r < count; ++r) {
-      const ScoreRow row = t.rules.row(t.head, t0 + r, keys.begin, n, s + r * kGradKeyBlock, space);
+      const ScoreRow row = t.run.row(t.head, t0 + r, keys.begin, n, s + r * kGradKeyBlock, space);
       rows_.backward(row, lse[r], delta[r], dp + r * kGradKeyBlock);
     }
     // dv += pᵀ dy, dk += scale dsᵀ q, dq += scale ds k
@@ -203,17 +206,23 @@ class Backward final : public Kernel {
   }
 
   /// dq = the sum of the groups' parts, in order.
-  void add_parts(const KernelArgs& args) const {
-    const int64_t head = p_.t * p_.d;
-    parallel_pieces(p_.heads, slots_, [&](int64_t h, int) {
-      float* sum = reinterpret_cast<float*>(args.scratch + dq_) + h * groups_ * head;
+  void add_parts(const KernelArgs& args, const AttentionRun& run) const {
+    parallel_pieces(p_.heads, slots_, [&](int64_t head, int) {
+      const int64_t queries = run.queries(run.sequence(head)), n = queries * p_.d;
+      float* sum = dq_part(args, run, head, 0);
       for (int64_t g = 1; g < groups_; ++g) {
-        const float* part = sum + g * head;
+        const float* part = dq_part(args, run, head, g);
 #pragma omp simd
-        for (int64_t i = 0; i < head; ++i) sum[i] += part[i];
+        for (int64_t i = 0; i < n; ++i) sum[i] += part[i];
       }
-      copies_.narrow(sum, p_.d, p_.d, p_.t, p_.out(args, p_.q, h), p_.q.row());
+      copies_.narrow(sum, p_.d, p_.d, queries, run.out(p_.q, head), p_.q.row());
     });
+  }
+  /// The part of dq [T, d] that the keys of a group give.
+  float* dq_part(const KernelArgs& args, const AttentionRun& run, int64_t head,
+                 int64_t group) const {
+    return reinterpret_cast<float*>(args.scratch + dq_) +
+           (group * p_.query_rows() + run.query_row(head, 0)) * p_.d;
   }
 
   AttentionProblem p_;

@@ -25,13 +25,14 @@ class Forward final : public Kernel {
         packing_(gemm_packing()),
         copies_(row_copies(p_.dtype)) {
     slots_ = thread_count();
-    one_query_ = p_.t == 1;
+    one_query_ = p_.t == 1 && !p_.is_ragged();
     if (one_query_) heads_at_once_ = heads_of_one_query(p_, slots_);
     copy_v_ = !one_query_ && (!reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.v));
-    const int64_t key_blocks = blocks_of(p_.s, kKeyBlock);
+    packed_ = PackedRowLayout(p_.sequence_kv_heads, p_.sequences, p_.s, p_.is_ragged(), kKeyBlock,
+                              gemm_.nr);
     ScratchLayout layout;
-    if (!one_query_) packed_k_ = layout.take_floats(p_.kv_heads * key_blocks * packed_block());
-    if (copy_v_) float_v_ = layout.take_floats(p_.kv_heads * p_.s * padded(p_.dv));
+    if (!one_query_) packed_k_ = layout.take_floats(packed_.rows() * p_.d);
+    if (copy_v_) float_v_ = layout.take_floats(p_.key_rows() * padded(p_.dv));
     per_slot_ = layout.bytes();
     ScratchLayout slot;
     scores_ = slot.take_floats(kQueryBlock * kKeyBlock);
@@ -45,53 +46,63 @@ class Forward final : public Kernel {
   int64_t scratch_bytes() const override { return per_slot_ + slots_ * slot_bytes_; }
 
   void run(const KernelArgs& args) override {
-    const Run run{args, ScoreRules(p_, args)};
+    const Run run{args, AttentionRun(p_, args)};
     prepare_keys(run);
-    const int64_t blocks = blocks_of(p_.t, kQueryBlock);
-    parallel_pieces(p_.heads / heads_at_once_ * blocks, slots_, [&](int64_t task, int slot) {
+    query_blocks_.divide(run.rows, p_.sequences, false, p_.sequence_heads / heads_at_once_,
+                         kQueryBlock);
+    parallel_pieces(query_blocks_.count(), slots_, [&](int64_t task, int slot) {
       // Under a causal mask the last queries have the most keys: they come first.
-      const int64_t block = blocks - 1 - task % blocks;
-      query_block(run, task / blocks * heads_at_once_, block * kQueryBlock, slot);
+      const auto [head, index, blocks] = query_blocks_[task];
+      query_block(run, head * heads_at_once_, (blocks - 1 - index) * kQueryBlock, slot);
     });
+    run.rows.finish_queries_outside();
   }
 
  private:
   struct Run {
     const KernelArgs& args;
-    ScoreRules rules;
+    AttentionRun rows;
     float* at(int64_t offset) const { return reinterpret_cast<float*>(args.scratch + offset); }
   };
-  int64_t packed_block() const { return kKeyBlock * p_.d; }
+  float* packed_keys(const Run& run, int64_t kv_head, int64_t k0) const {
+    const int64_t first = run.rows.first(run.rows.kv_sequence(kv_head));
+    return run.at(packed_k_) + packed_.at(kv_head, first, k0) * p_.d;
+  }
+  float* float_values(const Run& run, int64_t kv_head, int64_t k0) const {
+    return run.at(float_v_) + run.rows.key_row(kv_head, k0) * padded(p_.dv);
+  }
   float* in_slot(const Run& run, int slot, int64_t offset) const {
     return run.at(per_slot_ + slot * slot_bytes_ + offset);
   }
   const std::byte* keys(const Run& run, int64_t kv_head, int64_t k0) const {
-    return static_cast<const std::byte*>(p_.in(run.args, p_.k, kv_head, k0));
+    return static_cast<const std::byte*>(run.rows.in(p_.k, kv_head, k0));
   }
   const std::byte* values(const Run& run, int64_t kv_head, int64_t k0) const {
-    return static_cast<const std::byte*>(p_.in(run.args, p_.v, kv_head, k0));
+    return static_cast<const std::byte*>(run.rows.in(p_.v, kv_head, k0));
   }
 
   /// Packs the keys of every head, and converts its values, once.
-  void prepare_keys(const Run& run) const {
+  void prepare_keys(const Run& run) {
     if (one_query_ || p_.t == 0) return;  // one query reads them once: not worth it
-    const int64_t blocks = blocks_of(p_.s, kKeyBlock);
-    parallel_pieces(p_.kv_heads * blocks, slots_, [&](int64_t task, int) {
-      const int64_t kv_head = task / blocks, k0 = task % blocks * kKeyBlock;
-      const KeyRange seen = run.rules.visible(kv_head * p_.group, 0, p_.t, kKeyBlock);
+    key_blocks_.divide(run.rows, p_.sequences, true, p_.sequence_kv_heads, kKeyBlock);
+    parallel_pieces(key_blocks_.count(), slots_, [&](int64_t task, int) {
+      const auto [kv_head, index, blocks] = key_blocks_[task];
+      const int64_t k0 = index * kKeyBlock,
+                    queries = run.rows.queries(run.rows.kv_sequence(kv_head));
+      const KeyRange seen = run.rows.visible(kv_head * p_.group, 0, queries, kKeyBlock);
       const int64_t n = std::min(kKeyBlock, seen.end - k0);
       if (n <= 0 || k0 < seen.begin) return;
       packing_.pack_b(p_.dtype, keys(run, kv_head, k0), p_.k.row(), true, p_.d, n,
-                      run.at(packed_k_) + task * packed_block());
+                      packed_keys(run, kv_head, k0));
       if (copy_v_)
         copies_.widen(values(run, kv_head, k0), p_.v.row(), p_.dv, n,
-                      run.at(float_v_) + (kv_head * p_.s + k0) * padded(p_.dv), padded(p_.dv));
+                      float_values(run, kv_head, k0), padded(p_.dv));
     });
   }
 
   /// Rows of a block: queries from t0 on of a head, or query 0 of heads that share their keys.
-  FloatRows queries(const Run& run, int64_t head, int64_t t0, int64_t count, int slot) const {
-    const void* q = p_.in(run.args, p_.q, head, t0);
+  FloatRows query_rows(const Run& run, int64_t head, int64_t t0, int64_t count, int slot) const {
+    const void* q = run.rows.in(p_.q, head, t0);
     const int64_t row = one_query_ ? p_.q.step.head : p_.q.row();
     if (p_.dtype == DType::f32 && !p_.in_few_sets(p_.q))  // whose rows need no padding
       return {static_cast<const float*>(q), row};
@@ -115,9 +126,7 @@ class Forward final : public Kernel {
     block.c = scores;
     block.ldc = kKeyBlock;
     if (!one_query_) {
-      block.set_packed(run.at(packed_k_) +
-                           (kv_head * blocks_of(p_.s, kKeyBlock) + k0 / kKeyBlock) * packed_block(),
-                       gemm_.nr);
+      block.set_packed(packed_keys(run, kv_head, k0), gemm_.nr);
       return gemm_.multiply(block);
     }
     block.b = keys(run, kv_head, k0);
@@ -162,7 +171,7 @@ class Forward final : public Kernel {
     block.ldc = padded(p_.dv);
     block.load_c = add;
     if (copy_v_) {
-      block.b = run.at(float_v_) + (kv_head * p_.s + k0) * padded(p_.dv);
+      block.b = float_values(run, kv_head, k0);
       block.b_k = padded(p_.dv);
     } else {
       block.b = values(run, kv_head, k0);
@@ -177,31 +186,33 @@ class Forward final : public Kernel {
   }
 
   void query_block(const Run& run, int64_t head, int64_t t0, int slot) const {
-    const int64_t count = one_query_ ? heads_at_once_ : std::min(kQueryBlock, p_.t - t0);
+    const int64_t queries = run.rows.queries(run.rows.sequence(head));
+    const int64_t count = one_query_ ? heads_at_once_ : std::min(kQueryBlock, queries - t0);
     const int64_t kv_head = p_.kv_head(head), ld = padded(p_.dv);
-    const auto [begin, end] = run.rules.visible(head, t0, one_query_ ? 1 : count, kKeyBlock);
+    const auto [begin, end] = run.rows.visible(head, t0, one_query_ ? 1 : count, kKeyBlock);
     float* const scores = in_slot(run, slot, scores_);
     float* const sums = in_slot(run, slot, sums_);
-    const FloatRows q = queries(run, head, t0, count, slot);
+    const FloatRows q = query_rows(run, head, t0, count, slot);
     RowState states[kQueryBlock];
     std::fill_n(states, count, RowState{-std::numeric_limits<float>::infinity(), 0});
     if (begin >= end) std::fill_n(sums, count * ld, 0.0f);
-    ScoreRules::Space space;
+    AttentionRun::Space space;
     for (int64_t k0 = begin; k0 < end; k0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, end - k0);
-      if (one_query_) fetch_keys(p_, run.args, kv_head, k0, n);
+      if (one_query_) fetch_keys(p_, run.rows, kv_head, k0, n);
       score(run, kv_head, q, count, k0, n, slot, scores);
       for (int64_t r = 0; r < count; ++r) {
-        const ScoreRow row = run.rules.row(one_query_ ? head + r : head, one_query_ ? 0 : t0 + r,
-                                           k0, n, scores + r * kKeyBlock, space);
+        const ScoreRow row = run.rows.row(one_query_ ? head + r : head, one_query_ ? 0 : t0 + r, k0,
+                                          n, scores + r * kKeyBlock, space);
         const float factor = rows_.forward(row, states[r]);
         if (k0 > begin && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
       }
       weigh(run, kv_head, scores, count, k0, n, k0 > begin, slot, sums);
     }
-    if (!one_query_) return finish_queries(p_, run.args, head, t0, count, states, sums, ld);
+    if (!one_query_)
+      return finish_queries(p_, run.args, run.rows, head, t0, count, states, sums, ld);
     for (int64_t r = 0; r < count; ++r)
-      finish_queries(p_, run.args, head + r, 0, 1, states + r, sums + r * ld, ld);
+      finish_queries(p_, run.args, run.rows, head + r, 0, 1, states + r, sums + r * ld, ld);
   }
 
   AttentionProblem p_;
@@ -209,6 +220,8 @@ class Forward final : public Kernel {
   const GemmKernels& gemm_;
   const GemmPacking& packing_;
   const RowCopies& copies_;
+  SequenceBlocks query_blocks_, key_blocks_;
+  PackedRowLayout packed_;
   bool one_query_ = false, copy_v_ = false;
   int64_t heads_at_once_ = 1;  // of one query
   int64_t slots_ = 1, slot_bytes_ = 0;

@@ -35,7 +35,8 @@ inline TileGrid tiles_in_rows(const uint16_t* data, int64_t ld) {
 
 /// Whether queries of that width are better read by tiles_in_rows() as they lie.
 inline bool rows_are_tiles(const AttentionProblem& p, const HeadRows& queries, int64_t width) {
-  return p.t % kTileRows == 0 && width % kTileBf16 == 0 && !p.in_few_sets(queries);
+  return !p.is_ragged() && p.t % kTileRows == 0 && width % kTileBf16 == 0 &&
+         !p.in_few_sets(queries);
 }
 
 /// c = a b or c += a b for kRows x kCols tiles.

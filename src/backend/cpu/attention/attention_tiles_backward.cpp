@@ -22,8 +22,10 @@ class TileBackward final : public Kernel {
     // Heads that share keys add to the sums of all blocks of the task, one head after the other.
     if (p_.group > 1) blocks_kept_ = blocks_of(blocks_of(p_.s, kKeys), groups_);
     padded_t_ = blocks_of(p_.t, kQueries) * kQueries;
+    dq_rows_ =
+        PackedRowLayout(p_.sequence_heads, p_.sequences, p_.t, p_.is_ragged(), kQueries, kTileRows);
     ScratchLayout layout;
-    dq_ = layout.take_floats(p_.heads * groups_ * padded_t_ * d_.ld());
+    dq_ = layout.take_floats(groups_ * dq_rows_.rows() * d_.ld());
     per_slot_ = layout.bytes();
     ScratchLayout slot;
     for (Side* side : {&d_, &dv_}) {
@@ -47,14 +49,20 @@ class TileBackward final : public Kernel {
   int64_t scratch_bytes() const override { return per_slot_ + slots_ * slot_bytes_; }
 
   void run(const KernelArgs& args) override {
-    const ScoreRules rules(p_, args);
+    const AttentionRun run(p_, args);
     parallel_pieces(p_.kv_heads * groups_, slots_, [&](int64_t task, int slot) {
-      Task t{args,           rules, task / groups_,
-             task % groups_, 0,     args.scratch + per_slot_ + slot * slot_bytes_};
+      Task t{args,
+             run,
+             task / groups_,
+             run.queries(run.kv_sequence(task / groups_)),
+             task % groups_,
+             0,
+             args.scratch + per_slot_ + slot * slot_bytes_};
       for (t.head = t.kv_head * p_.group; t.head < (t.kv_head + 1) * p_.group; ++t.head)
         group_of_keys(t);
     });
-    add_parts(args);
+    add_parts(args, run);
+    run.clear_gradients_outside();
   }
 
  private:
@@ -78,8 +86,9 @@ class TileBackward final : public Kernel {
   };
   struct Task {
     const KernelArgs& args;
-    const ScoreRules& rules;
-    int64_t kv_head, group;
+    const AttentionRun& run;
+    int64_t kv_head, queries;  // of its sequence
+    int64_t group;
     int64_t head;  // one of those that share kv_head
     std::byte* slot;
     float* floats(int64_t offset) const { return reinterpret_cast<float*>(slot + offset); }
@@ -87,53 +96,52 @@ class TileBackward final : public Kernel {
   };
 
   const uint16_t* of_head(const Task& t, const HeadRows& rows, int64_t begin = 0) const {
-    return static_cast<const uint16_t*>(p_.in(t.args, rows, t.head, begin));
+    return static_cast<const uint16_t*>(t.run.in(rows, t.head, begin));
   }
   const uint16_t* of_keys(const Task& t, const HeadRows& rows, int64_t begin) const {
-    return static_cast<const uint16_t*>(p_.in(t.args, rows, t.kv_head, begin));
+    return static_cast<const uint16_t*>(t.run.in(rows, t.kv_head, begin));
   }
   float* sums_of(const Task& t, const Side& side, int64_t begin) const {
     const int64_t kept = begin / kKeys / groups_ % blocks_kept_;
     return t.floats(side.sums) + kept * kKeys * side.ld();
   }
-  float* dq_of(const KernelArgs& args, int64_t head, int64_t group) const {
-    return reinterpret_cast<float*>(args.scratch + dq_) +
-           (head * groups_ + group) * padded_t_ * d_.ld();
+  float* dq_of(const KernelArgs& args, const AttentionRun& run, int64_t head, int64_t group) const {
+    const int64_t row = dq_rows_.at(head, run.first(run.sequence(head)), 0);
+    return reinterpret_cast<float*>(args.scratch + dq_) + (group * dq_rows_.rows() + row) * d_.ld();
   }
 
   void group_of_keys(const Task& t) const {
     pack_queries(t, d_);
     pack_queries(t, dv_);
     find_deltas(t);
-    std::fill_n(dq_of(t.args, t.head, t.group), padded_t_ * d_.ld(), 0.0f);
+    std::fill_n(dq_of(t.args, t.run, t.head, t.group),
+                blocks_of(t.queries, kTileRows) * kTileRows * d_.ld(), 0.0f);
     Tiles tiles;
-    for (int64_t block = t.group; block * kKeys < p_.s; block += groups_)
-      key_block(t, tiles, block * kKeys, std::min(kKeys, p_.s - block * kKeys));
+    const int64_t keys = t.run.keys(t.run.sequence(t.head));
+    for (int64_t block = t.group; block * kKeys < keys; block += groups_)
+      key_block(t, tiles, block * kKeys, std::min(kKeys, keys - block * kKeys));
   }
 
   void pack_queries(const Task& t, const Side& side) const {
     const uint16_t* from = of_head(t, *side.queries);
-    const int64_t ld = side.queries->row();
+    const int64_t ld = side.queries->row(), padded = blocks_of(t.queries, kQueries) * kQueries;
     if (!side.in_place)
-      pad_rows(from, ld, p_.t, side.width, t.halves(side.rows), padded_t_, side.row_ld());
+      pad_rows(from, ld, t.queries, side.width, t.halves(side.rows), padded, side.row_ld());
     // Terms beyond the last query must be zero: they meet probabilities that are.
-    if (p_.t % kQueries != 0) {
-      const int64_t last = padded_t_ - kQueries;
+    if (t.queries % kQueries != 0) {
+      const int64_t last = padded - kQueries;
       std::fill_n(t.halves(side.tiles) + last * side.ld(), kQueries * side.ld(), uint16_t{0});
     }
-    for (int64_t t0 = 0; t0 < p_.t; t0 += kQueries)
-      pack_right(from + t0 * ld, ld, true, side.width, std::min(kQueries, p_.t - t0), kQueryTerms,
-                 t.halves(side.tiles) + t0 * side.ld());
+    for (int64_t t0 = 0; t0 < t.queries; t0 += kQueries)
+      pack_right(from + t0 * ld, ld, true, side.width, std::min(kQueries, t.queries - t0),
+                 kQueryTerms, t.halves(side.tiles) + t0 * side.ld());
   }
 
   /// delta = sum dy y - dlse, [T]
   void find_deltas(const Task& t) const {
     float *delta = t.floats(delta_), *y = t.floats(y_), *dy = y + padded(p_.dv);
-    const float* dlse =
-        p_.dlse < 0
-            ? nullptr
-            : static_cast<const float*>(t.args.in[static_cast<size_t>(p_.dlse)]) + t.head * p_.t;
-    for (int64_t i = 0; i < p_.t; ++i) {
+    const float* dlse = t.run.dlse_in(t.head);
+    for (int64_t i = 0; i < t.queries; ++i) {
       copies_.widen(of_head(t, p_.y, i), p_.y.row(), p_.dv, 1, y, p_.dv);
       copies_.widen(of_head(t, p_.dy, i), p_.dy.row(), p_.dv, 1, dy, p_.dv);
       delta[i] = rows_.dot(dy, y, p_.dv) - (dlse != nullptr ? dlse[i] : 0);
@@ -145,7 +153,7 @@ class TileBackward final : public Kernel {
     if (is_first)
       for (const Side* side : {&d_, &dv_})
         std::fill_n(sums_of(t, *side, begin), kKeys * side->ld(), 0.0f);
-    const QueryRange seen = queries_of(p_, t.rules, t.head, begin, count);
+    const QueryRange seen = queries_of(t.run, t.head, begin, count);
     if (seen.begin < seen.end) {
       for (const Side* side : {&d_, &dv_})
         pack_right(of_keys(t, *side->key_rows, begin), side->key_rows->row(), false, count,
@@ -153,20 +161,20 @@ class TileBackward final : public Kernel {
       pack_right(of_keys(t, p_.k, begin), p_.k.row(), true, p_.d, count, kKeyTerms,
                  t.halves(key_terms_));
       for (int64_t t0 = seen.begin / kQueries * kQueries; t0 < seen.end; t0 += kQueries)
-        tile(t, tiles, begin, count, t0, std::min(kQueries, p_.t - t0));
+        tile(t, tiles, begin, count, t0, std::min(kQueries, t.queries - t0));
     }
     if (!is_last) return;
     rows_.scale(sums_of(t, d_, begin), p_.scale, count * d_.ld());
     for (const Side* side : {&d_, &dv_})
       copies_.narrow(sums_of(t, *side, begin), side->ld(), side->width, count,
-                     p_.out(t.args, *side->key_rows, t.kv_head, begin), side->key_rows->row());
+                     t.run.out(*side->key_rows, t.kv_head, begin), side->key_rows->row());
   }
 
   /// One block of queries with one block of keys.
   void tile(const Task& t, Tiles& tiles, int64_t begin, int64_t count, int64_t t0,
             int64_t queries) const {
     // Keys that any of the queries sees.
-    const int64_t n = std::min(count, t.rules.visible(t.head, t0 + queries - 1).end - begin);
+    const int64_t n = std::min(count, t.run.visible(t.head, t0 + queries - 1).end - begin);
     const int64_t terms = blocks_of(n, kTileBf16), key_tiles = 2 * terms;
     const int64_t row_tiles = blocks_of(queries, kTileRows);
     float *s = t.floats(scores_), *dp = t.floats(dp_);
@@ -177,12 +185,12 @@ class TileBackward final : public Kernel {
       tile_product(tiles, tiles_in_rows(from, ld), packed_tiles(t.halves(side->keys), side->terms),
                    row_tiles, blocks_of(n, kTileRows), side->terms, out, kKeys, false);
     }
-    const float* lse = p_.lse_in(t.args, t.head) + t0;
+    const float* lse = t.run.lse_in(t.head) + t0;
     const float* delta = t.floats(delta_) + t0;
     uint16_t *weights = t.halves(weights_), *ds = t.halves(ds_), *turned = t.halves(turned_);
-    ScoreRules::Space space;
+    AttentionRun::Space space;
     for (int64_t r = 0; r < queries; ++r) {
-      ScoreRow row = t.rules.row(t.head, t0 + r, begin, terms * kTileBf16, s + r * kKeys, space);
+      ScoreRow row = t.run.row(t.head, t0 + r, begin, terms * kTileBf16, s + r * kKeys, space);
       row.factor = p_.scale;
       rows_.backward_narrow(row, lse[r], delta[r], dp + r * kKeys, weights + r * kKeys,
                             ds + r * kKeys);
@@ -197,22 +205,22 @@ class TileBackward final : public Kernel {
                    side->columns, kQueryTerms, sums_of(t, *side, begin), side->ld(), true);
     }
     tile_product(tiles, tiles_in_rows(ds, kKeys), packed_tiles(t.halves(key_terms_), kKeyTerms),
-                 row_tiles, d_.columns, terms, dq_of(t.args, t.head, t.group) + t0 * d_.ld(),
+                 row_tiles, d_.columns, terms, dq_of(t.args, t.run, t.head, t.group) + t0 * d_.ld(),
                  d_.ld(), true);
   }
 
   /// dq = scale times the sum of the groups' parts, in order.
-  void add_parts(const KernelArgs& args) const {
+  void add_parts(const KernelArgs& args, const AttentionRun& run) const {
     parallel_pieces(p_.heads, slots_, [&](int64_t head, int) {
-      float* sum = dq_of(args, head, 0);
-      const int64_t n = p_.t * d_.ld();
+      float* sum = dq_of(args, run, head, 0);
+      const int64_t queries = run.queries(run.sequence(head)), n = queries * d_.ld();
       for (int64_t g = 1; g < groups_; ++g) {
-        const float* part = dq_of(args, head, g);
+        const float* part = dq_of(args, run, head, g);
 #pragma omp simd
         for (int64_t i = 0; i < n; ++i) sum[i] += part[i];
       }
       rows_.scale(sum, p_.scale, n);
-      copies_.narrow(sum, d_.ld(), p_.d, p_.t, p_.out(args, p_.q, head), p_.q.row());
+      copies_.narrow(sum, d_.ld(), p_.d, queries, run.out(p_.q, head), p_.q.row());
     });
   }
 
@@ -220,6 +228,7 @@ class TileBackward final : public Kernel {
   const AttentionRows& rows_;
   const RowCopies& copies_;
   Side d_{p_.d, p_.q, p_.k}, dv_{p_.dv, p_.dy, p_.v};
+  PackedRowLayout dq_rows_;
   int64_t slots_ = 1, groups_ = 1, blocks_kept_ = 1, padded_t_ = 0;
   int64_t dq_ = 0, per_slot_ = 0, slot_bytes_ = 0;  // in the scratch memory
   // In a slot:

@@ -22,12 +22,11 @@ class TileForward final : public Kernel {
     slots_ = thread_count();
     terms_ = blocks_of(p_.d, kTileBf16);
     columns_ = blocks_of(p_.dv, kTileRows);
-    k_block_ = kKeys / kTileRows * terms_ * kTileElements;
-    v_block_ = columns_ * (kKeys / kTileBf16) * kTileElements;
-    const int64_t blocks = p_.kv_heads * blocks_of(p_.s, kKeys);
+    packed_ =
+        PackedRowLayout(p_.sequence_kv_heads, p_.sequences, p_.s, p_.is_ragged(), kKeys, kTileBf16);
     ScratchLayout layout;
-    packed_k_ = layout.take(blocks * k_block_ * 2);
-    packed_v_ = layout.take(blocks * v_block_ * 2);
+    packed_k_ = layout.take(packed_.rows() / kTileRows * terms_ * kTileElements * 2);
+    packed_v_ = layout.take(packed_.rows() / kTileBf16 * columns_ * kTileElements * 2);
     per_slot_ = layout.bytes();
     ScratchLayout slot;
     q_in_place_ = rows_are_tiles(p_, p_.q, p_.d);
@@ -41,49 +40,62 @@ class TileForward final : public Kernel {
   int64_t scratch_bytes() const override { return per_slot_ + slots_ * slot_bytes_; }
 
   void run(const KernelArgs& args) override {
-    const ScoreRules rules(p_, args);
-    pack_keys(args, rules);
-    const int64_t blocks = blocks_of(p_.t, kQueries);
-    parallel_pieces(p_.heads * blocks, slots_, [&](int64_t task, int slot) {
-      const int64_t block = blocks - 1 - task % blocks;  // the longest first
-      query_block(args, rules, task / blocks, block * kQueries,
-                  args.scratch + per_slot_ + slot * slot_bytes_);
+    const AttentionRun run(p_, args);
+    pack_keys(args, run);
+    query_blocks_.divide(run, p_.sequences, false, p_.sequence_heads, kQueries);
+    parallel_pieces(query_blocks_.count(), slots_, [&](int64_t task, int slot) {
+      const auto [head, index, blocks] = query_blocks_[task];
+      const int64_t block = blocks - 1 - index;  // the longest first
+      query_block(args, run, head, block * kQueries, args.scratch + per_slot_ + slot * slot_bytes_);
     });
+    run.finish_queries_outside();
   }
 
  private:
-  const uint16_t* rows_of(const KernelArgs& args, const HeadRows& operand, int64_t head,
-                          int64_t begin) const {
-    return static_cast<const uint16_t*>(p_.in(args, operand, head, begin));
+  static const uint16_t* rows_of(const AttentionRun& run, const HeadRows& operand, int64_t head,
+                                 int64_t begin) {
+    return static_cast<const uint16_t*>(run.in(operand, head, begin));
   }
-  uint16_t* packed(const KernelArgs& args, int64_t offset, int64_t head, int64_t k0,
-                   int64_t block) const {
-    return reinterpret_cast<uint16_t*>(args.scratch + offset) +
-           (head * blocks_of(p_.s, kKeys) + k0 / kKeys) * block;
+  /// The tiles of the keys from k0 on and those of their values.
+  struct PackedKeys {
+    uint16_t *k, *v;
+    int64_t v_terms;  // tiles of keys that the block has room for
+  };
+  PackedKeys packed_keys(const KernelArgs& args, const AttentionRun& run, int64_t kv_head,
+                         int64_t k0) const {
+    const int64_t sequence = run.kv_sequence(kv_head);
+    const int64_t row = packed_.at(kv_head, run.first(sequence), k0);
+    const auto at = [&](int64_t offset, int64_t tiles) {
+      return reinterpret_cast<uint16_t*>(args.scratch + offset) + tiles * kTileElements;
+    };
+    return {at(packed_k_, row / kTileRows * terms_), at(packed_v_, row / kTileBf16 * columns_),
+            blocks_of(std::min(kKeys, run.keys(sequence) - k0), kTileBf16)};
   }
 
-  void pack_keys(const KernelArgs& args, const ScoreRules& rules) const {
+  void pack_keys(const KernelArgs& args, const AttentionRun& run) {
     if (p_.t == 0) return;
-    const int64_t blocks = blocks_of(p_.s, kKeys);
-    parallel_pieces(p_.kv_heads * blocks, slots_, [&](int64_t task, int) {
-      const int64_t kv_head = task / blocks, k0 = task % blocks * kKeys;
-      const KeyRange seen = rules.visible(kv_head * p_.group, 0, p_.t, kKeys);
+    key_blocks_.divide(run, p_.sequences, true, p_.sequence_kv_heads, kKeys);
+    parallel_pieces(key_blocks_.count(), slots_, [&](int64_t task, int) {
+      const auto [kv_head, index, blocks] = key_blocks_[task];
+      const int64_t k0 = index * kKeys, queries = run.queries(run.kv_sequence(kv_head));
+      const KeyRange seen = run.visible(kv_head * p_.group, 0, queries, kKeys);
       const int64_t n = std::min(kKeys, seen.end - k0);
       if (n <= 0 || k0 < seen.begin) return;
-      pack_right(rows_of(args, p_.k, kv_head, k0), p_.k.row(), false, n, p_.d, terms_,
-                 packed(args, packed_k_, kv_head, k0, k_block_));
-      pack_right(rows_of(args, p_.v, kv_head, k0), p_.v.row(), true, p_.dv, n, kKeys / kTileBf16,
-                 packed(args, packed_v_, kv_head, k0, v_block_));
+      const PackedKeys packed = packed_keys(args, run, kv_head, k0);
+      pack_right(rows_of(run, p_.k, kv_head, k0), p_.k.row(), false, n, p_.d, terms_, packed.k);
+      pack_right(rows_of(run, p_.v, kv_head, k0), p_.v.row(), true, p_.dv, n, packed.v_terms,
+                 packed.v);
     });
   }
 
-  void query_block(const KernelArgs& args, const ScoreRules& rules, int64_t head, int64_t t0,
+  void query_block(const KernelArgs& args, const AttentionRun& run, int64_t head, int64_t t0,
                    std::byte* slot) const {
-    const int64_t count = std::min(kQueries, p_.t - t0), row_tiles = blocks_of(count, kTileRows);
-    const auto [begin, end] = rules.visible(head, t0, count, kKeys);
+    const int64_t count = std::min(kQueries, run.queries(run.sequence(head)) - t0);
+    const int64_t row_tiles = blocks_of(count, kTileRows);
+    const auto [begin, end] = run.visible(head, t0, count, kKeys);
     const int64_t kv_head = p_.kv_head(head), ld = columns_ * 16;
     int64_t q_ld = p_.q.row();
-    const uint16_t* q = rows_of(args, p_.q, head, t0);
+    const uint16_t* q = rows_of(run, p_.q, head, t0);
     auto* weights = reinterpret_cast<uint16_t*>(slot + weights_);  // [kQueries, kKeys]
     auto* scores = reinterpret_cast<float*>(slot + scores_);       // [kQueries, kKeys]
     auto* sums = reinterpret_cast<float*>(slot + sums_);           // [kQueries, ld]
@@ -98,32 +110,32 @@ class TileForward final : public Kernel {
     std::fill_n(sums, kQueries * ld, 0.0f);
     RowState states[kQueries];
     std::fill_n(states, count, RowState{-std::numeric_limits<float>::infinity(), 0});
-    ScoreRules::Space space;
+    AttentionRun::Space space;
     Tiles tiles;
     for (int64_t k0 = begin; k0 < end; k0 += kKeys) {
       const int64_t n = std::min(kKeys, end - k0), terms = blocks_of(n, kTileBf16);
-      tile_product(tiles, tiles_in_rows(q, q_ld),
-                   packed_tiles(packed(args, packed_k_, kv_head, k0, k_block_), terms_), row_tiles,
+      const PackedKeys packed = packed_keys(args, run, kv_head, k0);
+      tile_product(tiles, tiles_in_rows(q, q_ld), packed_tiles(packed.k, terms_), row_tiles,
                    blocks_of(n, kTileRows), terms_, scores, kKeys, false);
       for (int64_t r = 0; r < count; ++r) {
-        ScoreRow row = rules.row(head, t0 + r, k0, terms * kTileBf16, scores + r * kKeys, space);
+        ScoreRow row = run.row(head, t0 + r, k0, terms * kTileBf16, scores + r * kKeys, space);
         row.factor = p_.scale;
         const float factor = rows_.forward_narrow(row, states[r], weights + r * kKeys);
         if (k0 > begin && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
       }
-      tile_product(tiles, tiles_in_rows(weights, kKeys),
-                   packed_tiles(packed(args, packed_v_, kv_head, k0, v_block_), kKeys / kTileBf16),
+      tile_product(tiles, tiles_in_rows(weights, kKeys), packed_tiles(packed.v, packed.v_terms),
                    row_tiles, columns_, terms, sums, ld, true);
     }
-    finish_queries(p_, args, head, t0, count, states, sums, ld);
+    finish_queries(p_, args, run, head, t0, count, states, sums, ld);
   }
 
   AttentionProblem p_;
   const AttentionRows& rows_;
+  SequenceBlocks query_blocks_, key_blocks_;
+  PackedRowLayout packed_;
   bool q_in_place_ = false;
   int64_t slots_ = 1, slot_bytes_ = 0, per_slot_ = 0;
   int64_t terms_ = 0, columns_ = 0;                      // tiles of d as terms, of dv as columns
-  int64_t k_block_ = 0, v_block_ = 0;                    // elements of a packed block
   int64_t packed_k_ = 0, packed_v_ = 0;                  // in the scratch memory
   int64_t q_ = 0, scores_ = 0, weights_ = 0, sums_ = 0;  // in a slot
 };
@@ -143,23 +155,23 @@ class OneQuery final : public Kernel {
   int64_t scratch_bytes() const override { return slots_ * slot_bytes_; }
 
   void run(const KernelArgs& args) override {
-    const ScoreRules rules(p_, args);
+    const AttentionRun run(p_, args);
     parallel_pieces(p_.heads / heads_at_once_, slots_, [&](int64_t task, int slot) {
-      shared_keys(args, rules, task * heads_at_once_, args.scratch + slot * slot_bytes_);
+      shared_keys(args, run, task * heads_at_once_, args.scratch + slot * slot_bytes_);
     });
   }
 
  private:
-  const uint16_t* words(const KernelArgs& args, const HeadRows& operand, int64_t head,
-                        int64_t begin = 0) const {
-    return static_cast<const uint16_t*>(p_.in(args, operand, head, begin));
+  static const uint16_t* words(const AttentionRun& run, const HeadRows& operand, int64_t head,
+                               int64_t begin = 0) {
+    return static_cast<const uint16_t*>(run.in(operand, head, begin));
   }
   static void multiply(const AmxRow& row) {
     const FlushDenormals flush;
     amx_kernels().row(row);
   }
 
-  void shared_keys(const KernelArgs& args, const ScoreRules& rules, int64_t first,
+  void shared_keys(const KernelArgs& args, const AttentionRun& run, int64_t first,
                    std::byte* slot) const {
     auto* scores = reinterpret_cast<float*>(slot + scores_);       // [kKeyBlock]
     auto* weights = reinterpret_cast<uint16_t*>(slot + weights_);  // [kKeyBlock]
@@ -168,28 +180,28 @@ class OneQuery final : public Kernel {
     RowState states[kQueryBlock];
     std::fill_n(states, heads_at_once_, RowState{-std::numeric_limits<float>::infinity(), 0});
     std::fill_n(sums, heads_at_once_ * ld, 0.0f);
-    ScoreRules::Space space;
-    const auto [begin, end] = rules.visible(first, 0, 1, kKeyBlock);
+    AttentionRun::Space space;
+    const auto [begin, end] = run.visible(first, 0, 1, kKeyBlock);
     for (int64_t k0 = begin; k0 < end; k0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, end - k0);
-      fetch_keys(p_, args, kv_head, k0, n);
+      fetch_keys(p_, run, kv_head, k0, n);
       for (int64_t h = 0; h < heads_at_once_; ++h) {
         float* const sum = sums + h * ld;
         multiply({.rule = rule_,
-                  .a = words(args, p_.q, first + h),
-                  .b = words(args, p_.k, kv_head, k0),
+                  .a = words(run, p_.q, first + h),
+                  .b = words(run, p_.k, kv_head, k0),
                   .ldb = p_.k.row(),
                   .k = p_.d,
                   .cols = n,
                   .trans_b = true,
                   .sums = scores});
-        ScoreRow row = rules.row(first + h, 0, k0, n, scores, space);
+        ScoreRow row = run.row(first + h, 0, k0, n, scores, space);
         row.factor = p_.scale;
         const float factor = rows_.forward_narrow(row, states[h], weights);
         if (k0 > begin && factor != 1.0f) rows_.scale(sum, factor, p_.dv);
         multiply({.rule = rule_,
                   .a = weights,
-                  .b = words(args, p_.v, kv_head, k0),
+                  .b = words(run, p_.v, kv_head, k0),
                   .ldb = p_.v.row(),
                   .k = n,
                   .cols = p_.dv,
@@ -198,7 +210,7 @@ class OneQuery final : public Kernel {
       }
     }
     for (int64_t h = 0; h < heads_at_once_; ++h)
-      finish_queries(p_, args, first + h, 0, 1, states + h, sums + h * ld, ld);
+      finish_queries(p_, args, run, first + h, 0, 1, states + h, sums + h * ld, ld);
   }
 
   AttentionProblem p_;
@@ -222,7 +234,9 @@ RowSums rule_of(TileUnit unit) {
 }  // namespace
 
 std::unique_ptr<Kernel> attention_forward_tiles(const NodeView& node, TileUnit unit) {
-  if (AttentionProblem(node).t == 1) return std::make_unique<OneQuery>(node, rule_of(unit));
+  const AttentionProblem problem(node);
+  if (problem.t == 1 && !problem.is_ragged())
+    return std::make_unique<OneQuery>(node, rule_of(unit));
   return with_tiles(unit, [&]<class Tiles>(std::type_identity<Tiles>) -> std::unique_ptr<Kernel> {
     return std::make_unique<TileForward<Tiles>>(node);
   });

@@ -1,4 +1,4 @@
-// gather: copies of runs of bytes, of any dtype.
+// gather and gather_elements: copies of runs of bytes, of any dtype.
 
 #include <algorithm>
 #include <cstring>
@@ -101,21 +101,95 @@ class GatherKernel final : public Kernel {
   int64_t ids_, count_ = 0, outer_ = 1, run_bytes_ = 0;
 };
 
+/// y and ids as rows of their last axis; row i of y reads x from `first` of its place on.
+template <typename Id>
+class GatherElementsKernel final : public Kernel {
+ public:
+  explicit GatherElementsKernel(const NodeView& node)
+      : axis_(static_cast<int>(node.attrs().get<int64_t>("axis"))),
+        element_(static_cast<int64_t>(bytes_of(node.in[0].dtype))) {
+    const Shape &x = node.in[0].shape, &ids = node.in[1].shape;
+    const std::vector<int64_t> strides = x.strides();
+    count_ = x.size(axis_);
+    step_ = strides[static_cast<size_t>(axis_)];
+    columns_ = ids.size(-1);
+    for (int a = 0; a + 1 < ids.rank(); ++a) {
+      sizes_.push_back(ids.size(a));
+      strides_.push_back(a == axis_ ? 0 : strides[static_cast<size_t>(a)]);
+      rows_ *= ids.size(a);
+    }
+    along_ = axis_ == ids.rank() - 1 ? 0 : 1;
+  }
+
+  void run(const KernelArgs& args) override {
+    if (element_ == 1) return run_as<uint8_t>(args);
+    if (element_ == 2) return run_as<uint16_t>(args);
+    if (element_ == 4) return run_as<uint32_t>(args);
+    return run_as<uint64_t>(args);
+  }
+
+ private:
+  template <typename T>
+  void run_as(const KernelArgs& args) const {
+    const T* const x = static_cast<const T*>(args.in[0]);
+    const Id* const ids = static_cast<const Id*>(args.in[1]);
+    T* const y = static_cast<T*>(args.out[0]);
+    parallel_for(rows_, row_grain(columns_, kRowGrain), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        int64_t rest = row, first = 0;
+        for (size_t a = sizes_.size(); a-- > 0; rest /= sizes_[a])
+          first += rest % sizes_[a] * strides_[a];
+        gather_row(x + first, ids + row * columns_, y + row * columns_);
+      }
+    });
+  }
+
+  template <typename T>
+  void gather_row(const T* x, const Id* ids, T* y) const {
+    const auto count = static_cast<Id>(count_);
+    bool fits = true;
+    for (int64_t i = 0; i < columns_; ++i) fits &= ids[i] >= -count && ids[i] < count;
+    if (!fits) refuse(ids);
+    if (step_ == 1 && along_ == 0) {
+      for (int64_t i = 0; i < columns_; ++i) y[i] = x[ids[i] < 0 ? ids[i] + count : ids[i]];
+      return;
+    }
+    for (int64_t i = 0; i < columns_; ++i)
+      y[i] = x[(ids[i] < 0 ? ids[i] + count : ids[i]) * step_ + i * along_];
+  }
+
+  [[noreturn]] void refuse(const Id* ids) const {
+    while (*ids >= -count_ && *ids < count_) ++ids;
+    user_error("[gather_elements] index {} lies outside an axis of {}", *ids, count_);
+  }
+
+  int axis_;
+  int64_t element_, count_ = 0, step_ = 1, columns_ = 1, rows_ = 1;
+  int64_t along_ = 1;  // elements of x from one column to the next: 0 where ids name columns
+  std::vector<int64_t> sizes_, strides_;  // of the axes in front of the last
+};
+
 std::unique_ptr<Kernel> prepare_gather(const NodeView& node) {
   if (node.in[1].dtype == DType::i64) return std::make_unique<GatherKernel<int64_t>>(node);
   return std::make_unique<GatherKernel<int32_t>>(node);
 }
 
+std::unique_ptr<Kernel> prepare_gather_elements(const NodeView& node) {
+  if (node.in[1].dtype == DType::i64) return std::make_unique<GatherElementsKernel<int64_t>>(node);
+  return std::make_unique<GatherElementsKernel<int32_t>>(node);
+}
+
+std::string refuse_gather(const NodeView& node) {
+  const DType dtype = node.in[1].dtype;
+  if (dtype == DType::i32 || dtype == DType::i64) return "";
+  return fmt::format("indices of {}: only i32 and i64", name_of(dtype));
+}
+
 }  // namespace
 
 std::vector<KernelEntry> gather_kernels() {
-  return {{Op::gather, "runs",
-           [](const NodeView& node) -> std::string {
-             const DType dtype = node.in[1].dtype;
-             if (dtype == DType::i32 || dtype == DType::i64) return "";
-             return fmt::format("indices of {}: only i32 and i64", name_of(dtype));
-           },
-           prepare_gather, !kKnowsStorage, kFirstOperand}};
+  return {{Op::gather, "runs", refuse_gather, prepare_gather, !kKnowsStorage, kFirstOperand},
+          {Op::gather_elements, "rows", refuse_gather, prepare_gather_elements}};
 }
 
 }  // namespace brrr::cpu

@@ -95,6 +95,8 @@ AttentionNode::AttentionNode(const NodeView& node) {
   has_position = form.position.has_value();
   has_mask = form.mask.has_value();
   has_lengths = form.lengths.has_value();
+  is_ragged = form.starts.has_value();
+  has_distances = form.mask_by_distance;
   has_dlse = form.dlse.has_value();
   dlse = form.dlse.value_or(0);
 
@@ -116,7 +118,7 @@ AttentionNode::AttentionNode(const NodeView& node) {
                             : fmt::format(" + extra.position[{}]", access.text("head"));
     extras.push_back(*form.position);
   }
-  if (has_mask) {
+  if (has_mask && !has_distances) {
     const Type& mask = node.in[*form.mask];
     const Access access(mask.shape, form.scores_shape());
     std::string index = access.text("row", "static_cast<u64>(j)", keys);

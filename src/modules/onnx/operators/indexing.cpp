@@ -29,19 +29,6 @@ AxisIndex along_axis(Call& c, Value ids, int64_t size) {
 }
 Value outside(Call& c) { return c.scalar(int64_t{1} << 60, DType::i64); }
 
-/// The row-major index of the element that `ids` name along `axis` and their own place elsewhere.
-Value flat_index(Call& c, const Shape& x, Value ids, int axis) {
-  ids = index_of(ids);
-  const AxisIndex own = along_axis(c, ids, x.size(axis));
-  const std::vector<int64_t> strides = x.strides();
-  Value flat = own.index * c.scalar(strides[static_cast<size_t>(axis)], DType::i64);
-  for (int a = 0; a < x.rank(); ++a)
-    if (a != axis)
-      flat = flat + iota(c.graph(), ids.shape(), a, DType::i64) *
-                        c.scalar(strides[static_cast<size_t>(a)], DType::i64);
-  return where(own.is_inside, flat, outside(c));
-}
-
 /// Throws UserError unless the indices have the rank of x and no more elements than x along the
 /// axes but `axis`: those name elements of x by their own place.
 void check_places(Call& c, const Shape& x, const Shape& ids, int axis) {
@@ -56,8 +43,7 @@ void gather_elements(Call& c) {
   const Value x = c.in(0), ids = c.in(1);
   const auto axis = static_cast<int>(c.axis(c.integer("axis", 0), x.shape().rank()));
   check_places(c, x.shape(), ids.shape(), axis);
-  const Value flat = flat_index(c, x.shape(), ids, axis);
-  c.out(gather(reshape(x, {x.shape().elements()}), flat, 0));
+  c.out(gather_elements(x, ids, axis));
 }
 
 ScatterMode mode_of(Call& c) {
@@ -78,7 +64,7 @@ void scatter_elements(Call& c) {
   if (updates.shape() != ids.shape())
     c.fail("updates {} must have the shape of the indices {}", updates.shape().str(),
            ids.shape().str());
-  const Value flat = flat_index(c, x.shape(), ids, axis);
+  const Value flat = element_index(x.shape(), ids, axis);
   const Value y =
       scatter(reshape(x, {n, 1}), reshape(flat, {m}), reshape(updates, {m, 1}), mode_of(c));
   c.out(reshape(y, x.shape()));
