@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "backend/cpu/target.h"
 #include "base/human.h"
@@ -22,6 +23,14 @@ constexpr std::array kTokenOutputs{exchange_names::kLastHidden, "token_embedding
 constexpr const char* kLogits = "logits";
 // What lies beside an output of tokens while it is pooled: a copy in the graph, its masked form.
 constexpr int64_t kCopiesOfTokens = 3;
+
+/// Tokens of a flat batch: at most an eighth more than there are, so that few programs serve all.
+int64_t flat_tokens(int64_t tokens) {
+  constexpr int64_t kLeastStep = 16, kSteps = 8;
+  const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
+  const int64_t step = std::max(kLeastStep, octave / kSteps);
+  return (tokens + step - 1) / step * step;
+}
 
 std::string names_of(const std::vector<Port>& ports) {
   std::string names;
@@ -63,8 +72,8 @@ EncoderTask task_of(const models::Model& model) {
 
 Encoder::Encoder(const models::ModelPtr& model, const Backend& backend,
                  std::shared_ptr<const WeightSource> weights, const EncoderOptions& options)
-    : Encoder(forward_runnable(model, std::move(weights)), backend, task_of(*model),
-              counting_all_of(options)) {}
+    : Encoder(forward_runnable(model, std::move(weights), text_layout(*model, backend)), backend,
+              task_of(*model), counting_all_of(options)) {}
 
 Encoder::Encoder(const std::shared_ptr<const Runnable>& runnable, const Backend& backend,
                  EncoderTask task, const EncoderOptions& options)
@@ -105,7 +114,9 @@ std::optional<Encoder::Holds> Encoder::known_input(std::string_view name) {
       {exchange_names::kPositions, Holds::positions},
       {"tokens", Holds::ids},
       {"types", Holds::types},
+      {"positions", Holds::positions},
       {"lengths", Holds::lengths},
+      {"starts", Holds::starts},
       {"places", Holds::places}};
   for (const auto& [known, holds] : kInputs)
     if (known == name) return holds;
@@ -113,6 +124,7 @@ std::optional<Encoder::Holds> Encoder::known_input(std::string_view name) {
 }
 
 void Encoder::find_inputs(const Runnable& runnable) {
+  is_flat_ = find_port(runnable.inputs(), "starts") != nullptr;
   for (const Port& port : runnable.inputs()) {
     const std::optional<Holds> holds = known_input(port.name);
     if (!holds) {
@@ -120,7 +132,7 @@ void Encoder::find_inputs(const Runnable& runnable) {
       user_error("{}: it has the input '{}'; an encoder's inputs are {}", task_.name, port.name,
                  fmt::join(kFileInputs, ", "));
     }
-    const bool is_of_tokens = *holds != Holds::lengths && *holds != Holds::places;
+    const bool is_of_tokens = !is_flat_ && *holds != Holds::lengths && *holds != Holds::places;
     if (!port.is_tensor || (port.has_shape && port.dims.size() != (is_of_tokens ? 2 : 1)))
       user_error("{}: its input '{}' is {}; expected {}", task_.name, port.name, port.str(),
                  is_of_tokens ? "[batch, sequence]" : "[batch]");
@@ -186,10 +198,57 @@ void Encoder::check(const EncoderRow& row) const {
 
 Encoder::Batch Encoder::batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
                                  std::span<const int32_t> places) const {
+  return is_flat_ ? flat_batch_of(rows, chosen, places) : padded_batch_of(rows, chosen, places);
+}
+
+Encoder::Batch Encoder::flat_batch_of(std::span<const EncoderRow> rows,
+                                      std::span<const size_t> chosen,
+                                      std::span<const int32_t> places) const {
+  Batch batch;
+  std::vector<int32_t> ids, types, positions, starts{0};
+  for (const size_t which : chosen) {
+    const EncoderRow& row = rows[which];
+    batch.lengths.push_back(static_cast<int32_t>(row.ids.size()));
+    ids.insert(ids.end(), row.ids.begin(), row.ids.end());
+    if (row.types.empty())
+      types.resize(ids.size());
+    else
+      types.insert(types.end(), row.types.begin(), row.types.end());
+    for (int32_t i = 0; i < std::ssize(row.ids); ++i) positions.push_back(i);
+    starts.push_back(static_cast<int32_t>(ids.size()));
+  }
+  // Tokens outside all texts and texts without tokens round the sizes up.
+  const auto tokens = static_cast<size_t>(flat_tokens(std::ssize(ids)));
+  for (std::vector<int32_t>* of_tokens : {&ids, &types, &positions}) of_tokens->resize(tokens);
+  const size_t texts = std::bit_ceil(chosen.size());
+  starts.resize(texts + 1, starts.back());
+  const bool is_of_tokens = task_.task.head == Head::token_classes;
+  batch.rows = static_cast<int64_t>(is_of_tokens ? tokens : texts);
+  for (size_t i = 0; i < chosen.size(); ++i)
+    batch.first.push_back(is_of_tokens ? starts[i] : static_cast<int64_t>(i));
+  for (const auto& [port, holds] : inputs_) {
+    const std::span<const int32_t> values = holds == Holds::ids         ? std::span(ids)
+                                            : holds == Holds::types     ? std::span(types)
+                                            : holds == Holds::positions ? std::span(positions)
+                                            : holds == Holds::starts    ? std::span(starts)
+                                                                        : places;
+    if (holds == Holds::places && places.empty()) continue;
+    batch.inputs.emplace(
+        port.name, HostTensor::of<int32_t>({std::ssize(values)}, {values.begin(), values.end()}));
+  }
+  return batch;
+}
+
+Encoder::Batch Encoder::padded_batch_of(std::span<const EncoderRow> rows,
+                                        std::span<const size_t> chosen,
+                                        std::span<const int32_t> places) const {
   Batch batch;
   const int64_t count = fixed_batch_.value_or(std::ssize(chosen));
-  batch.length =
+  const int64_t length =
       fixed_length_.value_or(padded_length(std::ssize(rows[chosen[0]].ids), task_.context));
+  const int64_t of_text = task_.task.head == Head::token_classes ? length : 1;
+  batch.rows = count * of_text;
+  for (int64_t i = 0; i < count; ++i) batch.first.push_back(i * of_text);
   // Rows that fill a batch of fixed size are copies of the first.
   const auto row_at = [&](int64_t i) -> const EncoderRow& {
     return rows[chosen[i < std::ssize(chosen) ? static_cast<size_t>(i) : 0]];
@@ -199,7 +258,7 @@ Encoder::Batch Encoder::batch_of(std::span<const EncoderRow> rows, std::span<con
   for (const auto& [port, holds] : inputs_) {
     HostTensor tensor(port.dtype, holds == Holds::lengths  ? Shape{count}
                                   : holds == Holds::places ? Shape{std::ssize(places)}
-                                                           : Shape{count, batch.length});
+                                                           : Shape{count, length});
     const auto put = [&](int64_t i, int64_t value) {
       store_from_double(tensor.dtype, tensor.bytes.data(), i, static_cast<double>(value));
     };
@@ -211,13 +270,13 @@ Encoder::Batch Encoder::batch_of(std::span<const EncoderRow> rows, std::span<con
       for (int64_t i = 0; i < count; ++i) {
         const EncoderRow& row = row_at(i);
         const int64_t tokens = std::ssize(row.ids);
-        for (int64_t t = 0; t < (holds == Holds::positions ? batch.length : tokens); ++t) {
+        for (int64_t t = 0; t < (holds == Holds::positions ? length : tokens); ++t) {
           const auto at = static_cast<size_t>(t);
-          put(i * batch.length + t, holds == Holds::ids         ? row.ids[at]
-                                    : holds == Holds::mask      ? 1
-                                    : holds == Holds::positions ? t
-                                    : row.types.empty()         ? 0
-                                                                : row.types[at]);
+          put(i * length + t, holds == Holds::ids         ? row.ids[at]
+                              : holds == Holds::mask      ? 1
+                              : holds == Holds::positions ? t
+                              : row.types.empty()         ? 0
+                                                          : row.types[at]);
         }
       }
     }
@@ -254,12 +313,12 @@ void Encoder::run_batch(std::span<const EncoderRow> rows, std::span<const size_t
   if (pooling_) output.numbers = pooled(output, batch);
   const bool is_of_tokens = task_.task.head == Head::token_classes;
   const auto width = static_cast<size_t>(width_);
-  const size_t of_row = is_of_tokens ? width * static_cast<size_t>(batch.length) : width;
-  if (output.numbers.size() != batch.lengths.size() * of_row)
+  if (output.numbers.size() != static_cast<size_t>(batch.rows) * width)
     refuse(output.shape, "it is for " + counted(std::ssize(batch.lengths), "text"));
   for (size_t i = 0; i < chosen.size(); ++i)
-    on_row(chosen[i], output.numbers.subspan(
-                          i * of_row, is_of_tokens ? width * rows[chosen[i]].ids.size() : of_row));
+    on_row(chosen[i],
+           output.numbers.subspan(static_cast<size_t>(batch.first[i]) * width,
+                                  width * (is_of_tokens ? rows[chosen[i]].ids.size() : 1)));
 }
 
 std::span<const float> Encoder::pooled(const OutputView& tokens, const Batch& batch) {

@@ -1,9 +1,10 @@
 #pragma once
 // Encoder: the vectors or logits of texts, by any Runnable that takes their tokens: an encoder of
-// models/ or a file with the inputs that exporters name. Texts of similar length share a batch.
-// Padding is masked, so a result does not depend on the other texts of its batch, except in files
-// that quantise activations by the maximum of the whole batch. If a file gives token vectors, they
-// are pooled as for our own encoders.
+// models/, whose texts lie one behind the other without padding, or a file with the inputs that
+// exporters name, where texts of similar length share a padded batch. Padding is masked, so a
+// result does not depend on the other texts of its batch, except in files that quantise activations
+// by the maximum of the whole batch. If a file gives token vectors, they are pooled as for our own
+// encoders.
 
 #include <memory>
 #include <optional>
@@ -62,7 +63,7 @@ class Encoder final : public Embedder {
 
  private:
   /// What an input holds.
-  enum class Holds : uint8_t { ids, mask, types, positions, lengths, places };
+  enum class Holds : uint8_t { ids, mask, types, positions, lengths, starts, places };
   struct Input {
     Port port;
     Holds holds;
@@ -70,7 +71,9 @@ class Encoder final : public Embedder {
   struct Batch {
     PortValues inputs;
     std::vector<int32_t> lengths;  // of the texts
-    int64_t length = 0;            // of the rows
+    /// Rows of the output for all texts or for all tokens, and where those of each text begin.
+    int64_t rows = 0;
+    std::vector<int64_t> first;
   };
   static std::optional<Holds> known_input(std::string_view name);
   void find_inputs(const Runnable& runnable);
@@ -78,6 +81,10 @@ class Encoder final : public Embedder {
   void check(const EncoderRow& row) const;
   Batch batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
                  std::span<const int32_t> places = {}) const;
+  Batch flat_batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
+                      std::span<const int32_t> places) const;
+  Batch padded_batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
+                        std::span<const int32_t> places) const;
   /// What the Runnable gives, as f32.
   OutputView output_of(const Batch& batch);
   void run_batch(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
@@ -91,6 +98,7 @@ class Encoder final : public Embedder {
   std::vector<Input> inputs_;
   std::string output_;
   DType output_dtype_ = DType::f32;
+  bool is_flat_ = false;  // texts lie one behind the other
   bool is_pooled_ = false;
   std::optional<int64_t> fixed_batch_, fixed_length_;
   int64_t width_ = 0;

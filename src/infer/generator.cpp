@@ -29,7 +29,7 @@ std::shared_ptr<const Runnable> runnable_for(const models::ModelPtr& model,
                                              std::shared_ptr<const WeightSource> weights,
                                              const GeneratorOptions& options, int64_t context) {
   return options.use_cache ? decode_runnable(model, std::move(weights), context, options.precision)
-                           : forward_runnable(model, std::move(weights));
+                           : forward_runnable(model, std::move(weights), TextLayout::padded);
 }
 
 RunnableOptions how_to_run(DType precision) {

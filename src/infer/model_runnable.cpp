@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/human.h"
+#include "ops/ops.h"
 
 namespace brrr::infer {
 namespace {
@@ -34,26 +35,75 @@ std::string summary_of(const models::Model& model) {
 
 }  // namespace
 
+TextLayout text_layout(const models::Model& model, const Backend& backend) {
+  if (!model.has_flat()) return TextLayout::padded;
+  Graph g;
+  const Value x = g.input("x", {1, 24}, DType::f32);
+  const AttentionPlaces places{.heads = 1,
+                               .kv_heads = 1,
+                               .width = 8,
+                               .value_width = 8,
+                               .q = {0, 0, true},
+                               .k = {0, 8, true},
+                               .v = {0, 16, true},
+                               .y_in_rows = true};
+  AttentionOptions options;
+  options.starts = g.input("starts", {2}, DType::i32);
+  const Value y = attention(std::span(&x, 1), places, options).y;
+  return backend.target().runs(g, y.id.node) ? TextLayout::flat : TextLayout::padded;
+}
+
+namespace {
+
+std::vector<Port> flat_inputs(const models::Model& model) {
+  std::vector<Port> inputs;
+  for (const char* name : {"tokens", "types", "positions"})
+    if (model.has_token_types() || name != std::string_view("types"))
+      inputs.push_back(port_with(name, DType::i32, {"tokens"}));
+  inputs.push_back(port_with("starts", DType::i32, {"texts + 1"}));
+  return inputs;
+}
+
+std::vector<Port> padded_inputs(const models::Model& model) {
+  std::vector<Port> inputs = {port_with("tokens", DType::i32, {"batch", "length"})};
+  if (model.task().head == models::Head::next_token) return inputs;
+  if (model.has_token_types())
+    inputs.push_back(port_with("types", DType::i32, {"batch", "length"}));
+  inputs.push_back(port_with("lengths", DType::i32, {"batch"}));
+  return inputs;
+}
+
+/// The graph for inputs of these types.
+Graph forward_graph(const models::Model& model, TextLayout layout,
+                    const std::map<std::string, Type>& inputs) {
+  const Shape& tokens = type_given(inputs, "tokens").shape;
+  std::optional<int64_t> places;
+  if (const auto given = inputs.find("places"); given != inputs.end())
+    places = given->second.shape.size(0);
+  if (layout == TextLayout::flat) {
+    const int64_t ends = type_given(inputs, "starts").shape.size(0);
+    if (ends < 2) user_error("the input 'starts' must name a text and the end; it has {}", ends);
+    return model.flat({.tokens = tokens.size(0), .texts = ends - 1, .places = places});
+  }
+  if (places) return model.forward_at(tokens.size(0), tokens.size(1), *places);
+  return model.forward(tokens.size(0), tokens.size(1));
+}
+
+}  // namespace
+
 std::shared_ptr<const Runnable> forward_runnable(models::ModelPtr model,
-                                                 std::shared_ptr<const WeightSource> weights) {
+                                                 std::shared_ptr<const WeightSource> weights,
+                                                 TextLayout layout) {
   const models::Head head = model->task().head;
   GraphMaker maker;
-  maker.inputs = {port_with("tokens", DType::i32, {"batch", "length"})};
-  if (head != models::Head::next_token) {
-    if (model->has_token_types())
-      maker.inputs.push_back(port_with("types", DType::i32, {"batch", "length"}));
-    maker.inputs.push_back(port_with("lengths", DType::i32, {"batch"}));
-  }
+  maker.inputs = layout == TextLayout::flat ? flat_inputs(*model) : padded_inputs(*model);
   if (head == models::Head::masked_token) {
     maker.inputs.push_back(port_with("places", DType::i32, {"places"}));
     maker.inputs.back().is_optional = true;
   }
   maker.outputs = {output_port(head == models::Head::embedding ? "embedding" : "logits")};
-  maker.graph = [model](const std::map<std::string, Type>& inputs) {
-    const Shape& tokens = type_given(inputs, "tokens").shape;
-    if (const auto places = inputs.find("places"); places != inputs.end())
-      return model->forward_at(tokens.size(0), tokens.size(1), places->second.shape.size(0));
-    return model->forward(tokens.size(0), tokens.size(1));
+  maker.graph = [model, layout](const std::map<std::string, Type>& inputs) {
+    return forward_graph(*model, layout, inputs);
   };
   maker.weights = std::move(weights);
   maker.summary = summary_of(*model);

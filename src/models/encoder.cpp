@@ -10,6 +10,70 @@
 namespace brrr::models {
 namespace {
 
+/// Pooling of x: [N, C] over the tokens of each text.
+class FlatPooler {
+ public:
+  FlatPooler(Value x, const EncoderRows& rows, int64_t prompt)
+      : g_(*x.graph),
+        x_(x),
+        rows_(rows),
+        texts_(rows.starts->shape().size(0) - 1),
+        prompt_(prompt),
+        firsts_(slice(*rows.starts, 0, 0, texts_)),
+        ends_(slice(*rows.starts, 0, 1, texts_)) {}
+
+  /// [R, C]
+  Value by(Pooling pooling) const {
+    switch (pooling) {
+      case Pooling::cls:
+        return token_at(firsts_ + number(prompt_));
+      case Pooling::max:
+        return segment_max(pooled_or(-std::numeric_limits<double>::infinity()), *rows_.starts);
+      case Pooling::mean:
+        return segment_sum(pooled_or(0), *rows_.starts) / counts();
+      case Pooling::mean_sqrt_len:
+        return segment_sum(pooled_or(0), *rows_.starts) / sqrt(counts());
+      case Pooling::weighted_mean: {
+        const Value weights = column(cast(*rows_.positions, DType::f32)) + 1.0;
+        return segment_sum(pooled_or(0) * weights, *rows_.starts) / sum_of_weights();
+      }
+      case Pooling::last_token:
+        return token_at(ends_ - number(1));
+    }
+    throw InternalError("an unknown pooling");
+  }
+
+ private:
+  Value number(int64_t n) const { return full(g_, {}, n, DType::i32); }
+  static Value column(Value x) { return reshape(x, {x.shape()[0], Dim(1)}); }
+  /// The rows of these tokens. Those of texts without tokens are any.
+  Value token_at(Value index) const {
+    const Value last = number(x_.shape().size(0) - 1);
+    return gather(x_, minimum(maximum(index, number(0)), last), 0);
+  }
+  /// x, and `other` in the tokens of a prompt.
+  Value pooled_or(double other) const {
+    if (prompt_ == 0) return x_;
+    const Value is_pooled = column(greater_equal(*rows_.positions, number(prompt_)));
+    return where(is_pooled, x_, scalar(g_, other, x_.dtype()));
+  }
+  /// f32 [R, 1]
+  Value lengths() const { return column(cast(ends_ - firsts_, DType::f32)); }
+  Value counts() const {
+    return prompt_ == 0 ? lengths() : lengths() - static_cast<double>(prompt_);
+  }
+  Value sum_of_weights() const {
+    const Value n = lengths(), all = n * (n + 1.0) * 0.5;
+    return prompt_ == 0 ? all : all - 0.5 * static_cast<double>(prompt_ * (prompt_ + 1));
+  }
+
+  Graph& g_;
+  Value x_;
+  const EncoderRows& rows_;
+  int64_t texts_, prompt_;  // the tokens of a prompt are not pooled
+  Value firsts_, ends_;     // i32 [R]
+};
+
 /// Pooling of x: [B, T, C] over the real rows.
 class Pooler {
  public:
@@ -105,9 +169,10 @@ Value unit_length(Value x) {
 }
 
 Value pooled(Value x, const EncoderRows& rows, const Task& task) {
-  const Pooler pooler(x, rows, task.prompt_tokens);
   std::vector<Value> parts;
-  for (const Pooling pooling : task.pooling) parts.push_back(pooler.by(pooling));
+  for (const Pooling pooling : task.pooling)
+    parts.push_back(rows.is_flat() ? FlatPooler(x, rows, task.prompt_tokens).by(pooling)
+                                   : Pooler(x, rows, task.prompt_tokens).by(pooling));
   const Value y = parts.size() == 1 ? parts[0] : concat(parts, 1);
   return task.normalize ? unit_length(y) : y;
 }
@@ -134,13 +199,13 @@ EncoderRows EncoderModel::rows_of(Graph& g, Dim batch, Dim length) const {
   return rows;
 }
 
-Value EncoderModel::head_of(const EncoderNet& net, Value x) const {
+Value EncoderModel::head_of(const EncoderNet& net, Value x, const EncoderRows& rows) const {
   switch (task().head) {
     case Head::masked_token:
       return net.token_logits(x);
     case Head::classes:
     case Head::values:
-      return net.text_logits(x);
+      return net.text_logits(pooled(x, rows, {.pooling = {Pooling::cls}}));
     case Head::token_classes:
       return net.tag_logits(x);
     case Head::embedding:
@@ -171,7 +236,7 @@ Graph EncoderModel::loss_graph(int64_t batch, int64_t length, bool trains) const
   if (trains && has_dropout()) key = g.input("rng_key", {2}, DType::i32);
   Parameters parameters(g, trains ? Purpose::training : Purpose::inference);
   const auto net = build(parameters, key);
-  const Value logits = head_of(*net, net->trunk(rows));
+  const Value logits = head_of(*net, net->trunk(rows), rows);
   Scope scope(g, "loss");
   const Value total = by_text ? text_loss(logits, targets, values)
                               : sum(cross_entropy(logits, targets).losses, {0, 1});
@@ -199,7 +264,7 @@ Graph EncoderModel::forward(Dim batch, Dim length) const {
     Scope scope(g, "pooling");
     g.output("embedding", pooled(cast(x, DType::f32), rows, t));
   } else {
-    g.output("logits", head_of(*net, x));
+    g.output("logits", head_of(*net, x, rows));
   }
   return g;
 }
@@ -214,6 +279,34 @@ Graph EncoderModel::forward_at(int64_t batch, int64_t length, int64_t places) co
   const Value x = net->trunk(rows);
   const Value chosen = embedding(reshape(x, {Dim(batch * length), x.shape()[2]}), at);
   g.output("logits", net->token_logits(chosen));
+  return g;
+}
+
+Graph EncoderModel::flat(const FlatBinding& binding) const {
+  const Task t = task();
+  Graph g;
+  const auto of_tokens = [&](const char* name) {
+    return g.input(name, {binding.tokens}, DType::i32);
+  };
+  EncoderRows rows;
+  rows.tokens = of_tokens("tokens");
+  if (has_token_types()) rows.types = of_tokens("types");
+  rows.positions = of_tokens("positions");
+  rows.starts = g.input("starts", {binding.texts + 1}, DType::i32);
+  std::optional<Value> places;
+  if (binding.places) {
+    BRRR_CHECK(t.head == Head::masked_token, "[{}] places", architecture().name);
+    places = g.input("places", {*binding.places}, DType::i32);
+  }
+  Parameters parameters(g, Purpose::inference);
+  const auto net = build(parameters, std::nullopt);
+  const Value x = net->trunk(rows);
+  if (t.head == Head::embedding) {
+    Scope scope(g, "pooling");
+    g.output("embedding", pooled(cast(x, DType::f32), rows, t));
+  } else {
+    g.output("logits", head_of(*net, places ? embedding(x, *places) : x, rows));
+  }
   return g;
 }
 
@@ -241,7 +334,7 @@ Graph EncoderModel::exchange(const ExchangeBinding& binding) const {
     Scope scope(g, "pooling");
     g.output("sentence_embedding", pooled(x, rows, t));
   } else {
-    g.output("logits", head_of(*net, x));
+    g.output("logits", head_of(*net, x, rows));
   }
   return g;
 }

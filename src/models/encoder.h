@@ -1,7 +1,8 @@
 #pragma once
 // What encoders share: the loss and the forward graphs around a trunk in which every token sees all
-// tokens of its text. A row of a batch is a text with padding behind it; "lengths" says how many of
-// its tokens are real. An architecture brings an EncoderNet.
+// tokens of its text. Texts lie one behind the other, without padding, or are rows of a batch with
+// padding behind them, of which "lengths" says how many tokens are real. An architecture brings an
+// EncoderNet.
 
 #include <memory>
 #include <optional>
@@ -10,12 +11,16 @@
 
 namespace brrr::models {
 
-/// The rows that a graph computes. Which of them are real tokens, `lengths` or `is_real` says.
+/// The tokens that a graph computes: [N], of R texts one behind the other, which `starts` tells
+/// apart, or [B, T], of which `lengths` or `is_real` says what is real.
 struct EncoderRows {
-  Value tokens;                  // [B, T] i32
-  std::optional<Value> types;    // [B, T] i32: which of two texts a token belongs to
-  std::optional<Value> lengths;  // [B] i32, each from 1 to T: padding stands behind a text
-  std::optional<Value> is_real;  // [B, T] bool: padding stands anywhere
+  Value tokens;                    // [N] or [B, T] i32
+  std::optional<Value> types;      // like tokens: which of two texts a token belongs to
+  std::optional<Value> starts;     // [R + 1] i32: text r is tokens [starts[r], starts[r + 1])
+  std::optional<Value> positions;  // [N] i32: of a token in its text
+  std::optional<Value> lengths;    // [B] i32, each from 1 to T: padding stands behind a text
+  std::optional<Value> is_real;    // [B, T] bool: padding stands anywhere
+  bool is_flat() const { return starts.has_value(); }
   Dim batch() const { return tokens.shape()[0]; }
   Dim length() const { return tokens.shape()[1]; }
 };
@@ -23,19 +28,19 @@ struct EncoderRows {
 class EncoderNet {
  public:
   virtual ~EncoderNet() = default;
-  /// Returns [B, T, C].
+  /// Returns [N, C] or [B, T, C].
   virtual Value trunk(const EncoderRows& rows) const = 0;
   /// x: [..., C]. The head of masked language models; returns [..., V].
   virtual Value token_logits(Value x) const = 0;
-  /// x: [B, T, C], a trunk's. Returns [B, K].
-  virtual Value text_logits(Value x) const = 0;
-  /// x: [B, T, C], a trunk's. Returns [B, T, K].
+  /// first: [R, C], the trunk's rows of the texts' first tokens. Returns [R, K].
+  virtual Value text_logits(Value first) const = 0;
+  /// x: [..., C], a trunk's. Returns [..., K].
   virtual Value tag_logits(Value x) const = 0;
 };
 
 /// x: [B, C], each row divided by its length, or by 1e-12 where that is more.
 Value unit_length(Value x);
-/// The vectors of texts. x: [B, T, C]; returns [B, C * the number of poolings].
+/// The vectors of texts. x: [N, C] or [B, T, C]; returns [texts, C * the number of poolings].
 Value pooled(Value x, const EncoderRows& rows, const Task& task);
 
 /// The loss of texts, summed over those whose target is not -1. logits: [B, K]; targets: [B] i32;
@@ -62,6 +67,8 @@ class EncoderModel : public Model {
   /// Inputs "tokens", "types", "lengths" and "places" [P] i32, which of the B T tokens to tell.
   /// Output "logits" [P, V]. Head::masked_token.
   Graph forward_at(int64_t batch, int64_t length, int64_t places) const final;
+  bool has_flat() const final { return true; }
+  Graph flat(const FlatBinding& binding) const final;
   Graph exchange(const ExchangeBinding& binding) const final;
   /// Throws UserError: an encoder does not generate.
   Graph decode(const DecodeBinding& binding) const final;
@@ -74,7 +81,7 @@ class EncoderModel : public Model {
 
  private:
   EncoderRows rows_of(Graph& g, Dim batch, Dim length) const;
-  Value head_of(const EncoderNet& net, Value x) const;
+  Value head_of(const EncoderNet& net, Value x, const EncoderRows& rows) const;
   Graph loss_graph(int64_t batch, int64_t length, bool trains) const;
 };
 

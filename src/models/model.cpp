@@ -86,6 +86,9 @@ ModelPtr Model::with_task(const Task&) const {
 Graph Model::forward_at(int64_t, int64_t, int64_t) const {
   throw InternalError("forward_at of " + architecture().name);
 }
+Graph Model::flat(const FlatBinding&) const {
+  throw InternalError("flat() of " + architecture().name);
+}
 
 KeyValues preset_values(std::string_view command_line) {
   KeyValues values;

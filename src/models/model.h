@@ -55,6 +55,12 @@ struct FileNames {
   std::optional<std::pair<std::string, std::string>> tied;
 };
 
+/// The sizes of an encoder's graph of texts one behind the other.
+struct FlatBinding {
+  int64_t tokens = 1, texts = 1;  // N, R
+  std::optional<int64_t> places;  // P: the logits of so many tokens alone
+};
+
 /// The sizes that a decoding graph is bound to.
 struct DecodeBinding {
   int64_t batch = 1;
@@ -119,6 +125,14 @@ class Model {
   virtual Graph scored(int64_t batch, int64_t length) const { return loss(batch, length); }
   /// An encoder's logits of some tokens alone (encoder.h).
   virtual Graph forward_at(int64_t batch, int64_t length, int64_t places) const;
+  /// Whether there is flat(): encoders.
+  virtual bool has_flat() const { return false; }
+  /// The forward pass of texts one behind the other, without padding. Inputs "tokens" [N] i32, with
+  /// token types "types" [N], "positions" [N] i32 (of a token in its text) and "starts" [R + 1]
+  /// i32: text r is tokens [starts[r], starts[r + 1]), what lies outside all texts is ignored.
+  /// Output "logits" [N, V], [R, K] or [N, K] by head, of Head::embedding "embedding" [R, D]; with
+  /// the input "places" [P] i32 those of these tokens alone, [P, V] (Head::masked_token).
+  virtual Graph flat(const FlatBinding& binding) const;
   /// Inputs "tokens" [B, T] i32 and "position" i32[], the index of the first of them. Output
   /// "logits" [B, V] of the last token; the cache is state.
   virtual Graph decode(const DecodeBinding& binding) const = 0;

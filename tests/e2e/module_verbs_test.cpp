@@ -453,8 +453,10 @@ TEST_F(ModuleVerbs, ABrrrFileGivesTheVectorsOfItsFolder) {
     ASSERT_EQ(run({"embed", model, at("texts.txt"), "--output", at("v.npy")}), 0) << err_;
     vectors.push_back(io::read_npy(at("v.npy")));
   }
-  EXPECT_EQ(vectors[0].shape, vectors[1].shape);
-  EXPECT_EQ(vectors[0].bytes, vectors[1].bytes);
+  ASSERT_EQ(vectors[0].shape, vectors[1].shape);
+  // The file pools rows of a padded batch, in another order of sums.
+  for (int64_t i = 0; i < vectors[0].shape.elements(); ++i)
+    ASSERT_NEAR(vectors[0].number(i), vectors[1].number(i), 1e-6) << i;
 }
 
 TEST_F(ModuleVerbs, AFolderRunsAndIsPlannedByTheNamesOfItsInputs) {

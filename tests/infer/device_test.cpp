@@ -200,7 +200,8 @@ TEST_P(Devices, EmbedTheSameVectors) {
     std::map<size_t, std::vector<float>> vectors[2];
     for (const bool there : {false, true}) {
       const Backend on = backend(there ? GetParam() : Where::host);
-      std::shared_ptr<const Runnable> runnable = infer::forward_runnable(model, weights);
+      std::shared_ptr<const Runnable> runnable =
+          infer::forward_runnable(model, weights, infer::text_layout(*model, on));
       if (!is_pooled_by_graph) {
         Graph table;
         const Value tokens = table.input("input_ids", {2, 5}, DType::i64);

@@ -174,6 +174,54 @@ TEST_P(EncoderGolden, ForwardGivesTheLogits) {
   EXPECT_LT(norm_of_gap(got, expected), 1e-5 * norm_of(expected));
 }
 
+// The same texts one behind the other, without their padding, and tokens outside all texts.
+TEST_P(EncoderGolden, FlatTextsGiveTheLogits) {
+  if (!model->has_flat()) return;
+  const std::vector<int32_t> lengths = ids("lengths");
+  const bool has_types = file.find("types") != nullptr;
+  std::map<std::string, std::vector<int32_t>> in;
+  in["starts"] = {0};
+  for (int64_t b = 0; b < batch; ++b)
+    for (int32_t i = 0; i < lengths[static_cast<size_t>(b)]; ++i) {
+      const auto at = static_cast<size_t>(b * length + i);
+      in["tokens"].push_back(ids("tokens")[at]);
+      if (has_types) in["types"].push_back(ids("types")[at]);
+      in["positions"].push_back(i);
+      if (i + 1 == lengths[static_cast<size_t>(b)])
+        in["starts"].push_back(static_cast<int32_t>(in["tokens"].size()));
+    }
+  in["starts"].push_back(in["starts"].back());  // a text without tokens
+  for (const char* name : {"tokens", "types", "positions"})
+    if (in.contains(name)) in[name].resize(in[name].size() + 3);
+  const std::string name = model->task().head == Head::embedding ? "embedding" : "logits";
+  const Shape& shape = file.get(name).shape;
+  const std::vector<float> expected = numbers(name);
+
+  Engine engine(backend());
+  const auto tokens = std::ssize(in["tokens"]);
+  const size_t p = engine.add(
+      run_pipeline(model->flat({tokens, batch + 1, std::nullopt}), engine.backend().target(), {}));
+  engine.allocate();
+  load(engine);
+  Call call{p, {}, {}};
+  for (const auto& [port, values] : in) call.set(port, std::span<const int32_t>(values));
+  engine.run(std::span(&call, 1));
+  const bool of_tokens = shape.rank() == 3;
+  const auto width = static_cast<size_t>(shape.size(shape.rank() - 1));
+  const auto rows = static_cast<size_t>(of_tokens ? tokens : batch + 1);
+  const std::vector<float> got = output(engine, p, name, rows * width);
+  for (int64_t b = 0; b < batch; ++b) {
+    const auto text = static_cast<size_t>(b);
+    const size_t count = of_tokens ? static_cast<size_t>(lengths[text]) : 1;
+    const size_t from = of_tokens ? static_cast<size_t>(in["starts"][text]) : text;
+    const size_t wanted = text * (of_tokens ? static_cast<size_t>(length) : 1);
+    const auto row = std::span(expected).subspan(wanted * width, count * width);
+    EXPECT_LT(norm_of_gap(std::span(got).subspan(from * width, count * width), row),
+              1e-5 * norm_of(row))
+        << "text " << b;
+  }
+}
+
 TEST_P(EncoderGolden, LossAndEveryGradient) {
   if (model->task().head == Head::embedding) {
     EXPECT_THROW(model->loss(1, 1), UserError);

@@ -240,13 +240,26 @@ Prepared prepared(const std::shared_ptr<const Runnable>& runnable, const Backend
   return {std::move(runner), watch.seconds()};
 }
 
-/// Tokens that mean nothing, in rows without padding.
-PortValues random_tokens(const models::Model& model, int64_t batch, int64_t length) {
+/// Tokens that mean nothing, in texts of equal length.
+PortValues random_tokens(const models::Model& model, infer::TextLayout layout, int64_t batch,
+                         int64_t length) {
   std::mt19937 random(kSeed);
   std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(model.sizes().vocabulary - 1));
   std::vector<int32_t> tokens(static_cast<size_t>(batch * length));
   for (int32_t& token : tokens) token = id(random);
   PortValues inputs;
+  if (layout == infer::TextLayout::flat) {
+    const int64_t count = batch * length;
+    std::vector<int32_t> positions, starts;
+    for (int64_t i = 0; i < count; ++i) positions.push_back(static_cast<int32_t>(i % length));
+    for (int64_t r = 0; r <= batch; ++r) starts.push_back(static_cast<int32_t>(r * length));
+    inputs.emplace("tokens", HostTensor::of<int32_t>({count}, tokens));
+    inputs.emplace("positions", HostTensor::of<int32_t>({count}, positions));
+    inputs.emplace("starts", HostTensor::of<int32_t>({batch + 1}, starts));
+    if (model.has_token_types())
+      inputs.emplace("types", HostTensor::filled(DType::i32, {count}, 0));
+    return inputs;
+  }
   inputs.emplace("tokens", HostTensor::of<int32_t>({batch, length}, tokens));
   if (model.task().head == models::Head::next_token) return inputs;
   if (model.has_token_types())
@@ -269,9 +282,11 @@ std::shared_ptr<const WeightSource> random_weights(const models::Model& model) {
 
 std::unique_ptr<Workload> forward_workload(const WorkloadOptions& o) {
   const int64_t batch = o.options.batch_size, length = o.options.context;
-  PortValues inputs = random_tokens(*o.model, batch, length);
-  Prepared p = prepared(infer::forward_runnable(o.model, random_weights(*o.model)),
-                        machine::backend_for(o.options.device), forward_options(o.options), inputs);
+  const Backend backend = machine::backend_for(o.options.device);
+  const infer::TextLayout layout = infer::text_layout(*o.model, backend);
+  PortValues inputs = random_tokens(*o.model, layout, batch, length);
+  Prepared p = prepared(infer::forward_runnable(o.model, random_weights(*o.model), layout), backend,
+                        forward_options(o.options), inputs);
   return std::make_unique<RunnableRuns>(std::move(p.runner), std::move(inputs), p.seconds,
                                         batch * length);
 }
@@ -309,7 +324,7 @@ std::unique_ptr<Workload> generation_workload(const WorkloadOptions& o) {
   if (o.prompt >= context)
     usage_error("--prompt {}: expected fewer tokens than the context, which is {}", o.prompt,
                 context);
-  PortValues inputs = random_tokens(*o.model, 1, 1);
+  PortValues inputs = random_tokens(*o.model, infer::TextLayout::padded, 1, 1);
   inputs.emplace("position", HostTensor::filled(DType::i32, {}, 0));
   Prepared p = prepared(infer::decode_runnable(o.model, random_weights(*o.model), context,
                                                dtype_of_precision(o.options.precision)),

@@ -95,7 +95,9 @@ class Bert final : public EncoderNet {
       x = embedding(*words_, rows.tokens) + positions_of(rows);
       if (types_) x = x + (rows.types ? embedding(*types_, *rows.types) : slice(*types_, 0, 0, 1));
       x = hidden_dropout_((*embedding_norm_)(x), stream(0, kEmbedding));
-      if (distance_bias_)
+      if (distance_bias_ && rows.is_flat())
+        bias = transpose(bias_by_distance(c_.context()), {1, 0});
+      else if (distance_bias_)
         bias = bias_of_scores(rows.length(), is_open(rows) ? c_.context() : rows.length().size());
     }
     for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
@@ -121,9 +123,8 @@ class Bert final : public EncoderNet {
     return matmul(h, head.table, false, true) + head.bias;
   }
 
-  Value text_logits(Value x) const override {
+  Value text_logits(Value first) const override {
     Scope scope(g_, "classifier");
-    Value first = reshape(slice(x, 1, 0, 1), {x.shape()[0], x.shape()[2]});
     switch (c_.type) {
       case BertType::bert:
         first = tanh((*text_dense_)(first));
@@ -184,7 +185,9 @@ class Bert final : public EncoderNet {
     AttentionOptions options;
     options.scale = 1 / std::sqrt(static_cast<double>(D));
     options.lengths = rows.lengths;
+    options.starts = rows.starts;
     options.mask = added_to_scores(rows, bias);
+    options.mask_by_distance = rows.is_flat() && bias;
     options.p = rng_key_ ? c_.attention_probs_dropout_prob : 0;
     options.key = rng_key_;
     options.stream = stream(layer, kScores);
@@ -202,17 +205,21 @@ class Bert final : public EncoderNet {
     return bias ? *bias + padding : padding;
   }
 
-  /// [H, T, T]: what each head adds to the score of a query and a key, by how far the key is
-  /// behind; from a table for texts of up to `longest` tokens.
-  Value bias_of_scores(Dim length, int64_t longest) const {
+  /// [2 L - 1, H]: what each head adds to the score of a key that is i - L + 1 tokens behind the
+  /// query, for texts of up to L tokens.
+  Value bias_by_distance(int64_t longest) const {
     std::vector<Number> buckets;
     for (int64_t distance = 1 - longest; distance < longest; ++distance)
       buckets.emplace_back(bucket_of(distance, c_.relative_attention_num_buckets));
-    const Value by_distance =
-        embedding(*distance_bias_, literal(g_, {2 * longest - 1}, buckets, DType::i32));
+    return embedding(*distance_bias_, literal(g_, {2 * longest - 1}, buckets, DType::i32));
+  }
+  /// [H, T, T]: what each head adds to the score of a query and a key, from a table for texts of up
+  /// to `longest` tokens.
+  Value bias_of_scores(Dim length, int64_t longest) const {
     const Shape scores{length, length};
     const Value distance = iota(g_, scores, 1) - iota(g_, scores, 0);
-    const Value rows = embedding(by_distance, distance + full(g_, {}, longest - 1, DType::i32));
+    const Value rows =
+        embedding(bias_by_distance(longest), distance + full(g_, {}, longest - 1, DType::i32));
     return transpose(rows, {2, 0, 1});
   }
 
@@ -221,10 +228,12 @@ class Bert final : public EncoderNet {
     return rows.is_real.has_value() || rows.length().is_symbol();
   }
 
-  /// [T, C] or [B, T, C]: rows of the table of positions. Models whose first rows stand for padding
-  /// count the real tokens, wherever padding stands.
+  /// [N, C], [T, C] or [B, T, C]: rows of the table of positions. Models whose first rows stand for
+  /// padding count the real tokens, wherever padding stands.
   Value positions_of(const EncoderRows& rows) const {
     const int64_t first = c_.first_position();
+    if (rows.positions)
+      return embedding(*positions_, *rows.positions + full(g_, {}, first, DType::i32));
     if (!rows.is_real || first == 0) {
       if (!rows.length().is_symbol()) return slice(*positions_, 0, first, rows.length().size());
       return embedding(*positions_, iota(g_, {rows.length()}, 0) + full(g_, {}, first, DType::i32));
