@@ -24,7 +24,8 @@ constexpr const char* kLogits = "logits";
 // What lies beside an output of tokens while it is pooled: a copy in the graph, its masked form.
 constexpr int64_t kCopiesOfTokens = 3;
 
-/// Tokens of a flat batch: at most an eighth more than there are, so that few programs serve all.
+/// Rounds the token count of a flat batch up by at most an eighth (or to a multiple of 16), so that
+/// few programs serve all batches.
 int64_t flat_tokens(int64_t tokens) {
   constexpr int64_t kLeastStep = 16, kSteps = 8;
   const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
@@ -217,7 +218,7 @@ Encoder::Batch Encoder::flat_batch_of(std::span<const EncoderRow> rows,
     for (int32_t i = 0; i < std::ssize(row.ids); ++i) positions.push_back(i);
     starts.push_back(static_cast<int32_t>(ids.size()));
   }
-  // Tokens outside all texts and texts without tokens round the sizes up.
+  // Round the sizes up with tokens outside all texts and with empty texts.
   const auto tokens = static_cast<size_t>(flat_tokens(std::ssize(ids)));
   for (std::vector<int32_t>* of_tokens : {&ids, &types, &positions}) of_tokens->resize(tokens);
   const size_t texts = std::bit_ceil(chosen.size());

@@ -71,7 +71,7 @@ class Encoder final : public Embedder {
   struct Batch {
     PortValues inputs;
     std::vector<int32_t> lengths;  // of the texts
-    /// Rows of the output for all texts or for all tokens, and where those of each text begin.
+    /// Number of rows of the output (one per text or per token), and the first row of each text.
     int64_t rows = 0;
     std::vector<int64_t> first;
   };

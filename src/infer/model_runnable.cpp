@@ -73,7 +73,7 @@ std::vector<Port> padded_inputs(const models::Model& model) {
   return inputs;
 }
 
-/// The graph for inputs of these types.
+/// Builds the forward graph for the shapes of the given inputs.
 Graph forward_graph(const models::Model& model, TextLayout layout,
                     const std::map<std::string, Type>& inputs) {
   const Shape& tokens = type_given(inputs, "tokens").shape;

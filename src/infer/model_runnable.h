@@ -11,17 +11,17 @@
 
 namespace brrr::infer {
 
-/// How the tokens of a batch of texts lie: one text behind the other, or in rows with padding.
+/// The layout of a batch of texts: concatenated without padding, or padded rows.
 enum class TextLayout { flat, padded };
 
-/// Flat for encoders where the backend's attention reads texts of different lengths.
+/// Returns `flat` for an encoder if the backend has an attention kernel for ragged batches.
 TextLayout text_layout(const models::Model& model, const Backend& backend);
 
-/// Runs Model::flat(), whose inputs and outputs it has ("places" where they are wanted), or
-/// Model::forward(): input "tokens" i32 [batch, length]; output "logits", or "embedding" for
-/// Head::embedding. For texts, forward() also has the inputs "lengths" i32 [batch] and, if the
-/// model has token types, "types" i32 [batch, length]; Head::masked_token also takes "places" i32
-/// [places], which selects tokens of a single row (Model::forward_at()).
+/// Runs Model::flat() or, padded, Model::forward(). The inputs of the flat layout are those of
+/// Model::flat(). The padded layout has the input "tokens" i32 [batch, length]; models of texts
+/// also have "lengths" i32 [batch] and, with token types, "types" i32 [batch, length]. A masked
+/// language model takes the optional input "places" i32 [places], the tokens whose logits are
+/// wanted. The output is "logits", or "embedding" for Head::embedding.
 std::shared_ptr<const Runnable> forward_runnable(models::ModelPtr model,
                                                  std::shared_ptr<const WeightSource> weights,
                                                  TextLayout layout);

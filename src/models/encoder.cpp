@@ -10,7 +10,7 @@
 namespace brrr::models {
 namespace {
 
-/// Pooling of x: [N, C] over the tokens of each text.
+/// Pools token vectors x: [N, C] over each of the R concatenated texts.
 class FlatPooler {
  public:
   FlatPooler(Value x, const EncoderRows& rows, int64_t prompt)
@@ -46,12 +46,12 @@ class FlatPooler {
  private:
   Value number(int64_t n) const { return full(g_, {}, n, DType::i32); }
   static Value column(Value x) { return reshape(x, {x.shape()[0], Dim(1)}); }
-  /// The rows of these tokens. Those of texts without tokens are any.
+  /// Returns rows of x. Indices are clamped, so an empty text gets the row of another.
   Value token_at(Value index) const {
     const Value last = number(x_.shape().size(0) - 1);
     return gather(x_, minimum(maximum(index, number(0)), last), 0);
   }
-  /// x, and `other` in the tokens of a prompt.
+  /// Returns x with the rows of prompt tokens replaced by `other`.
   Value pooled_or(double other) const {
     if (prompt_ == 0) return x_;
     const Value is_pooled = column(greater_equal(*rows_.positions, number(prompt_)));

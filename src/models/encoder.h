@@ -11,8 +11,8 @@
 
 namespace brrr::models {
 
-/// The tokens that a graph computes: [N], of R texts one behind the other, which `starts` tells
-/// apart, or [B, T], of which `lengths` or `is_real` says what is real.
+/// The tokens of a batch: R concatenated texts [N], separated by `starts`, or padded rows [B, T],
+/// of which `lengths` or `is_real` marks the real tokens.
 struct EncoderRows {
   Value tokens;                    // [N] or [B, T] i32
   std::optional<Value> types;      // like tokens: which of two texts a token belongs to
@@ -40,7 +40,8 @@ class EncoderNet {
 
 /// x: [B, C], each row divided by its length, or by 1e-12 where that is more.
 Value unit_length(Value x);
-/// The vectors of texts. x: [N, C] or [B, T, C]; returns [texts, C * the number of poolings].
+/// Pools the token vectors of each text. x: [N, C] or [B, T, C]; returns [texts, P C] for P pooling
+/// methods, whose results are concatenated.
 Value pooled(Value x, const EncoderRows& rows, const Task& task);
 
 /// The loss of texts, summed over those whose target is not -1. logits: [B, K]; targets: [B] i32;

@@ -55,7 +55,7 @@ struct FileNames {
   std::optional<std::pair<std::string, std::string>> tied;
 };
 
-/// The sizes of an encoder's graph of texts one behind the other.
+/// The sizes of an encoder graph for concatenated texts.
 struct FlatBinding {
   int64_t tokens = 1, texts = 1;  // N, R
   std::optional<int64_t> places;  // P: the logits of so many tokens alone
@@ -125,7 +125,7 @@ class Model {
   virtual Graph scored(int64_t batch, int64_t length) const { return loss(batch, length); }
   /// An encoder's logits of some tokens alone (encoder.h).
   virtual Graph forward_at(int64_t batch, int64_t length, int64_t places) const;
-  /// Whether there is flat(): encoders.
+  /// Whether the model implements flat(), as encoders do.
   virtual bool has_flat() const { return false; }
   /// The forward pass of texts one behind the other, without padding. Inputs "tokens" [N] i32, with
   /// token types "types" [N], "positions" [N] i32 (of a token in its text) and "starts" [R + 1]

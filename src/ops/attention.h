@@ -42,7 +42,7 @@ class AttentionForm {
   /// Query heads that share a key and value head.
   int64_t group() const { return places.heads / places.kv_heads; }
   int64_t batches() const { return batch.elements(); }
-  /// Sequences of a ragged batch, R of {starts} [R + 1]; 0 where rows are not ragged.
+  /// The number of sequences R of a ragged batch, whose {starts} are [R + 1]; else 0.
   int64_t ragged_sequences = 0;
   Shape y_shape() const;       // [..., T, H Dv] or [..., H, T, Dv]
   Shape lse_shape() const;     // [..., H, T]
@@ -75,8 +75,8 @@ class AttentionForm {
   std::vector<int64_t> columns_;
 };
 
-/// The form of a node whose attributes and operands are those of the op; throws UserError for
-/// others.
+/// Validates the attributes and operands of attention or attention_grad and returns the form of the
+/// node. Throws UserError if they are invalid.
 AttentionForm checked_attention(const InferContext& c, bool gradient);
 
 }  // namespace brrr

@@ -1,4 +1,4 @@
-// What attention and attention_grad refuse.
+// Validation of the attributes and operands of attention and attention_grad.
 
 #include <algorithm>
 #include <array>

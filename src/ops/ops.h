@@ -169,21 +169,20 @@ Value rotary(Value x, Value positions, Value cos, Value sin, const RotaryOptions
 Value update_slice(Value x, Value part, Value position, int axis);
 /// x: [O..., N, R...] -> [O..., ids' axes..., R...]
 Value gather(Value x, Value ids, int axis);
-/// y has the shape of ids: x's element that an id names along the axis, at its own place elsewhere.
-/// ids has the rank of x and at most its sizes beside the axis.
+/// Returns, in the shape of ids, the elements of x that ids select along an axis; the other
+/// coordinates are those of the id. ids has the rank of x and at most its sizes beside the axis.
 Value gather_elements(Value x, Value ids, int axis);
-/// The row-major indices of those elements, i64; of an id outside the axis one that no tensor has,
-/// so that gather() and scatter() refuse it.
+/// Returns the row-major indices of those elements, i64. An id outside the axis becomes an index
+/// that gather() and scatter() refuse.
 Value element_index(const Shape& x, Value ids, int axis);
 enum class ScatterMode { set, add, mul, max, min };
 /// x: [N, C], ids: [M], updates: [M, C]
 Value scatter(Value x, Value ids, Value updates, ScatterMode mode);
 
-// Rows of sequences that lie one behind the other: those of sequence r are [starts[r], starts[r +
-// 1])
-/// x: [N, C], starts: [R + 1] i32, ascending; y: [R, C], 0 for a sequence without rows.
+// Reductions over segments: segment r is rows [starts[r], starts[r + 1]).
+/// x: [N, C], starts: [R + 1] i32, ascending; y: [R, C], 0 for an empty segment.
 Value segment_sum(Value x, Value starts);
-/// The same; -inf for a sequence without rows.
+/// The same with the maximum, -inf for an empty segment.
 Value segment_max(Value x, Value starts);
 
 // Order along an axis

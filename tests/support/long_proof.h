@@ -42,7 +42,7 @@ std::vector<T> sampled(const std::vector<T>& cases, size_t count, std::string_vi
   return chosen;
 }
 
-/// All of the cases; under a sanitizer `count` of them, as sampled() draws them.
+/// Returns all cases, or under a sanitizer a sample of `count` cases drawn by sampled().
 template <typename T>
 std::vector<T> sampled_if_sanitized(const std::vector<T>& cases, size_t count,
                                     std::string_view name) {

@@ -25,7 +25,8 @@ constexpr double kWindowSeconds = 0.0025;
 std::atomic<float> sink_float;  // results end here, so that no loop is optimised away
 std::atomic<uint64_t> sink_word;
 
-/// Lets `count` threads go on together. It polls: a thread that has to be woken would start late.
+/// A barrier for `count` threads that polls, because a thread that must be woken would start its
+/// measurement late.
 class PollingBarrier {
  public:
   explicit PollingBarrier(int count) : count_(count) {}
@@ -42,7 +43,8 @@ class PollingBarrier {
 
 /// body(thread) does a little work (well below a window) and returns how much; repeated on all
 /// threads at once for about `seconds`. Work per second, all threads together, in the best window.
-/// These are threads of their own: in the team, one thread may do the work of another.
+/// It starts its own threads, because in the thread team one thread may run several pieces while
+/// another runs none.
 double best_rate(double seconds, const std::function<double(int thread)>& body) {
   std::atomic<int> count{0};  // known when all threads are there that the system gives
   std::optional<PollingBarrier> barrier_of_all;

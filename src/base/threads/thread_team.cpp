@@ -1,16 +1,13 @@
 #include "base/threads/thread_team.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cctype>
-#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <exception>
@@ -29,7 +26,7 @@ namespace {
 
 constexpr int kMostMembers = 0x7fff;
 
-/// How long a thread polls before it sleeps: about as long as a sleeping thread takes to wake.
+/// Seconds that a thread polls before it sleeps. The default is about the latency of a wake-up.
 double read_spin_seconds() {
   std::string policy = env::get("OMP_WAIT_POLICY").value_or("");
   for (char& c : policy) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -58,15 +55,15 @@ bool poll(double seconds, Done&& done) {
   return done();
 }
 
-/// Decides how many members a team has while other programs take processors from members that hold
-/// a piece: half as many for a while, and then all again.
+/// Limits the size of the team while the scheduler preempts members inside jobs: halves it for a
+/// while, then tries the full size again.
 class PreemptionMonitor {
  public:
-  /// The most members of a job that begins now.
+  /// Returns the limit on the members of a job that begins now.
   int most_members(double now) const { return now < limited_until_ ? most_ : kMostMembers; }
 
-  /// A job of `members` took `seconds` until `now`. For `preempted` of them the leader slept while
-  /// a member waited for a processor.
+  /// Records a job of `members` threads that took `seconds` and ended at `now`. During `preempted`
+  /// of them the leader slept and a member inside the job was off its processor.
   void record(double now, int members, double seconds, double preempted) {
     seconds_ += seconds;
     preempted_ += preempted;
@@ -82,39 +79,15 @@ class PreemptionMonitor {
   }
 
  private:
-  static constexpr double kLeast = 1e-3;  // seconds; less happens on every machine
-  static constexpr double kShare = 0.2;   // of the jobs' time
-  static constexpr double kWindow = 20e-3;
-  static constexpr double kShortest = 50e-3, kLongest = 400e-3;  // before all members are tried
+  static constexpr double kLeast = 1e-3;    // seconds of preemption that are always tolerated
+  static constexpr double kShare = 0.2;     // tolerated share of the time spent in jobs
+  static constexpr double kWindow = 20e-3;  // seconds in jobs after which both sums restart
+  static constexpr double kShortest = 50e-3, kLongest = 400e-3;  // seconds that a limit lasts
 
   double seconds_ = 0, preempted_ = 0;
   double limited_until_ = 0, length_ = kShortest;
   int most_ = kMostMembers;
 };
-
-/// What the system says of a thread's scheduling.
-class ScheduleFile {
- public:
-  ScheduleFile() : file_(::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
-  ScheduleFile(const ScheduleFile&) = delete;
-  ScheduleFile& operator=(const ScheduleFile&) = delete;
-  ~ScheduleFile() {
-    if (file_ >= 0) ::close(file_);
-  }
-  /// Seconds for which the thread was ready to run and had no processor; 0 where the system does
-  /// not say.
-  double seconds_waited() const {
-    char text[96] = {};
-    if (file_ < 0 || ::pread(file_, text, sizeof text - 1, 0) <= 0) return 0;
-    unsigned long long on_processor = 0, waited = 0;
-    if (std::sscanf(text, "%llu %llu", &on_processor, &waited) != 2) return 0;
-    return 1e-9 * static_cast<double>(waited);
-  }
-
- private:
-  int file_;
-};
-thread_local const ScheduleFile own_schedule;
 
 thread_local bool at_work = false;
 thread_local int own_slot = 0;
@@ -168,7 +141,8 @@ class Team {
   }
 
   void run(int64_t pieces, int members, thread_team::RunPiece run_piece, const void* work) {
-    // Pieces that run here alone are looked at one by one: another leader may end, and a limit.
+    // Before each piece that runs on this thread alone, check again whether the team is available:
+    // another leader may have finished, or the limit may have expired.
     for (int64_t first = 0; first < pieces; ++first) {
       const std::unique_lock leading(leading_, std::try_to_lock);
       const int most =
@@ -193,7 +167,7 @@ class Team {
       asleep.store(0, std::memory_order_seq_cst);
       asleep.notify_one();
     }
-    /// Seconds that it has been on a processor.
+    /// Returns the processor time of the thread in seconds.
     double seconds_run() const {
       timespec t{};
       ::clock_gettime(processor_clock, &t);
@@ -219,25 +193,12 @@ class Team {
     take_pieces(0);
     const double preempted = wait_for_members();
     const double end = now_seconds();
-    monitor_.record(end, members, end - begin, preempted + leader_preempted(end));
+    monitor_.record(end, members, end - begin, preempted);
     if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
-  /// For how long this leader waited for a processor since the last look, which is seldom.
-  double leader_preempted(double now) {
-    constexpr double kBetweenLooks = 1e-3, kForgotten = 20e-3;
-    if (now - looked_at_ < kBetweenLooks) return 0;
-    const double waited = own_schedule.seconds_waited();
-    const bool goes_on = looker_ == std::this_thread::get_id() && now - looked_at_ < kForgotten;
-    const double since = goes_on ? waited - leader_waited_ : 0;
-    looker_ = std::this_thread::get_id();
-    looked_at_ = now;
-    leader_waited_ = waited;
-    return since;
-  }
-
-  /// Starts threads until there are `count`. Where the system refuses one, there are fewer, and it
-  /// is asked again after a second.
+  /// Starts threads until the team has `count` workers. If the system refuses a thread, the team
+  /// stays smaller and the next attempt comes a second later.
   void start_workers(int count, double now) {
     if (now < refused_until_) return;
     while (workers_.size() < static_cast<size_t>(count)) {
@@ -255,7 +216,8 @@ class Team {
     }
   }
 
-  /// A worker's life. `seen` is the last job that it took part in or passed by.
+  /// Main loop of a worker thread. `seen` is the number of the last job that it took part in or
+  /// skipped.
   [[noreturn]] void serve(Worker& self, int slot, uint32_t seen) {
     double idle_since = now_seconds();
     for (;;) {
@@ -325,8 +287,8 @@ class Team {
     }
   }
 
-  /// Closes the gate and waits until nobody is inside. Returns for how long a member was inside
-  /// without a processor while the leader slept.
+  /// Closes the gate and waits until all workers have left. Returns the longest time that a worker
+  /// spent inside, off its processor, while the leader slept.
   double wait_for_members() noexcept {
     gate_.fetch_and(~Gate::kOpen, std::memory_order_seq_cst);
     const auto is_empty = [&] { return gate(std::memory_order_acquire).inside() == 0; };
@@ -358,8 +320,6 @@ class Team {
   uint32_t number_ = 0;
   PreemptionMonitor monitor_;
   double refused_until_ = 0;
-  std::thread::id looker_;  // the leader that looked at its waiting time last
-  double looked_at_ = 0, leader_waited_ = 0;
   const double spin_seconds_ = read_spin_seconds();
   std::mutex failing_;
   std::exception_ptr failure_;
@@ -369,7 +329,7 @@ class Team {
   alignas(64) std::atomic<uint32_t> leader_asleep_{0};
 };
 
-/// The first number of OMP_NUM_THREADS, or as many threads as there are processors.
+/// Returns the first number in OMP_NUM_THREADS if it is positive, else usable_processors().
 int first_thread_count() {
   const std::string given = env::get("OMP_NUM_THREADS").value_or("");
   char* end = nullptr;

@@ -9,11 +9,11 @@
 
 namespace brrr {
 
-/// Processors that the system lets this process run on.
+/// Returns the number of processors in the affinity mask of the process.
 int usable_processors();
 
-/// Threads of the team, the leader included: what set_thread_count() was given last, else
-/// OMP_NUM_THREADS (its first number, where that is positive), else usable_processors().
+/// Returns the size of the team, including the leader: the last argument of set_thread_count(),
+/// else the first number in OMP_NUM_THREADS if it is positive, else usable_processors().
 int thread_count();
 void set_thread_count(int threads);
 
@@ -30,7 +30,7 @@ void run(int64_t pieces, int members, RunPiece run_piece, const void* work);
 
 /// Whether the calling thread is inside a piece. Such a thread does not lead.
 bool is_at_work();
-/// The calling thread's slot; 0 outside a piece.
+/// Returns the slot of the calling thread while it runs a piece, and 0 elsewhere.
 int slot();
 
 }  // namespace thread_team

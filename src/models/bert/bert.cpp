@@ -205,16 +205,16 @@ class Bert final : public EncoderNet {
     return bias ? *bias + padding : padding;
   }
 
-  /// [2 L - 1, H]: what each head adds to the score of a key that is i - L + 1 tokens behind the
-  /// query, for texts of up to L tokens.
+  /// Returns the relative position bias by distance, [2 L - 1, H] for L = `longest`: row i is added
+  /// to the score of a key i - L + 1 positions after the query.
   Value bias_by_distance(int64_t longest) const {
     std::vector<Number> buckets;
     for (int64_t distance = 1 - longest; distance < longest; ++distance)
       buckets.emplace_back(bucket_of(distance, c_.relative_attention_num_buckets));
     return embedding(*distance_bias_, literal(g_, {2 * longest - 1}, buckets, DType::i32));
   }
-  /// [H, T, T]: what each head adds to the score of a query and a key, from a table for texts of up
-  /// to `longest` tokens.
+  /// Returns the relative position bias of all scores, [H, T, T], for texts of at most `longest`
+  /// tokens.
   Value bias_of_scores(Dim length, int64_t longest) const {
     const Shape scores{length, length};
     const Value distance = iota(g_, scores, 1) - iota(g_, scores, 0);

@@ -13,6 +13,28 @@ int64_t index_at(const char* op, const RefTensor& ids, int64_t i, int64_t count)
   return id < 0 ? id + count : id;
 }
 
+/// Checks the operands x and ids and returns {axis}.
+int64_t gathered_axis(const InferContext& c) {
+  ops::expect_operands(c, 2);
+  ops::expect_integer(c, 1, "ids");
+  const int64_t axis = c.attr<int64_t>("axis"), rank = c.in[0].shape.rank();
+  if (axis < 0 || axis >= rank) c.fail("axis must be in [0, {}); got {}", rank, axis);
+  return axis;
+}
+
+/// Only the gathered part of x is read.
+Cost gather_cost(const Node& n, std::span<const Type> in) {
+  const double bytes = static_cast<double>(n.results[0].bytes());
+  return {0, bytes + static_cast<double>(in[1].bytes()), bytes};
+}
+
+Sample gather_sample(Shape x, Shape ids, int64_t axis, DType dtype = DType::f32,
+                     DType index = DType::i64) {
+  const auto n = static_cast<double>(x.size(static_cast<int>(axis)));
+  return {{ops::tensor(std::move(x), -9, 9, dtype), ops::tensor(std::move(ids), -n, n, index)},
+          {{"axis", axis}}};
+}
+
 OpDef gather_op() {
   OpDef d;
   d.name = "gather";
@@ -22,11 +44,8 @@ OpDef gather_op() {
       "end; y: [O..., I..., R...]";
   d.op_class = OpClass::movement;
   d.infer = [](const InferContext& c) {
-    ops::expect_operands(c, 2);
-    ops::expect_integer(c, 1, "ids");
-    const int64_t axis = c.attr<int64_t>("axis");
+    const int64_t axis = gathered_axis(c);
     const Shape &x = c.in[0].shape, &ids = c.in[1].shape;
-    if (axis < 0 || axis >= x.rank()) c.fail("axis must be in [0, {}); got {}", x.rank(), axis);
     Shape y;
     for (int a = 0; a < axis; ++a) y.push_back(x[a]);
     for (const Dim& dim : ids.dims()) y.push_back(dim);
@@ -62,25 +81,15 @@ OpDef gather_op() {
           reshape(transpose(reshape(sums, {around.count, around.outer, around.inner}), {1, 0, 2}),
                   x.shape()));
   };
-  d.cost = [](const Node& n, std::span<const Type> in) {
-    const double bytes = static_cast<double>(n.results[0].bytes());
-    return Cost{0, bytes + static_cast<double>(in[1].bytes()), bytes};
-  };
+  d.cost = gather_cost;
   d.samples = [] {
-    auto make = [](Shape x, Shape ids, int64_t axis, DType dtype = DType::f32,
-                   DType index = DType::i64) {
-      const auto n = static_cast<double>(x.size(static_cast<int>(axis)));
-      return Sample{
-          {ops::tensor(std::move(x), -9, 9, dtype), ops::tensor(std::move(ids), -n, n, index)},
-          {{"axis", axis}}};
-    };
     // Every part is read, most of them more than once.
-    return std::vector<Sample>{make({11, 5}, {40}, 0),
-                               make({2, 7, 3}, {3, 9}, 1),
-                               make({3, 9}, {31}, 1, DType::f32, DType::i32),
-                               make({6, 2}, {}, 0),
-                               make({4, 5}, {12}, 0, DType::i64),
-                               make({4, 5}, {17}, 1, DType::u8)};
+    return std::vector<Sample>{gather_sample({11, 5}, {40}, 0),
+                               gather_sample({2, 7, 3}, {3, 9}, 1),
+                               gather_sample({3, 9}, {31}, 1, DType::f32, DType::i32),
+                               gather_sample({6, 2}, {}, 0),
+                               gather_sample({4, 5}, {12}, 0, DType::i64),
+                               gather_sample({4, 5}, {17}, 1, DType::u8)};
   };
   return d;
 }
@@ -94,11 +103,8 @@ OpDef gather_elements_op() {
       "below 0 from the end; y: of the shape of ids";
   d.op_class = OpClass::movement;
   d.infer = [](const InferContext& c) {
-    ops::expect_operands(c, 2);
-    ops::expect_integer(c, 1, "ids");
-    const int64_t axis = c.attr<int64_t>("axis");
+    const int64_t axis = gathered_axis(c);
     const Shape &x = c.in[0].shape, &ids = c.in[1].shape;
-    if (axis < 0 || axis >= x.rank()) c.fail("axis must be in [0, {}); got {}", x.rank(), axis);
     bool fits = ids.rank() == x.rank();
     for (int a = 0; fits && a < x.rank(); ++a)
       fits = a == axis || ids[a] == x[a] ||
@@ -114,22 +120,13 @@ OpDef gather_elements_op() {
     const Value flat = element_index(x.shape(), c.in[1], axis);
     return std::vector<Value>{gather(reshape(x, {x.shape().elements()}), flat, 0)};
   };
-  d.cost = [](const Node& n, std::span<const Type> in) {
-    const double bytes = static_cast<double>(n.results[0].bytes());
-    return Cost{0, bytes + static_cast<double>(in[1].bytes()), bytes};
-  };
+  d.cost = gather_cost;
   d.samples = [] {
-    auto make = [](Shape x, Shape ids, int64_t axis, DType dtype = DType::f32,
-                   DType index = DType::i64) {
-      const auto n = static_cast<double>(x.size(static_cast<int>(axis)));
-      return Sample{
-          {ops::tensor(std::move(x), -9, 9, dtype), ops::tensor(std::move(ids), -n, n, index)},
-          {{"axis", axis}}};
-    };
-    return std::vector<Sample>{make({6, 5}, {6, 31}, 1),
-                               make({7, 9}, {50, 9}, 0, DType::f32, DType::i32),
-                               make({3, 7, 5}, {2, 20, 4}, 1), make({11}, {40}, 0, DType::i64),
-                               make({4, 3, 6}, {3, 9, 5}, 1, DType::u8)};
+    return std::vector<Sample>{gather_sample({6, 5}, {6, 31}, 1),
+                               gather_sample({7, 9}, {50, 9}, 0, DType::f32, DType::i32),
+                               gather_sample({3, 7, 5}, {2, 20, 4}, 1),
+                               gather_sample({11}, {40}, 0, DType::i64),
+                               gather_sample({4, 3, 6}, {3, 9, 5}, 1, DType::u8)};
   };
   return d;
 }

@@ -11,6 +11,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/products/gemm.h"
+#include "backend/cpu/segment_starts.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {
@@ -135,10 +136,7 @@ AttentionRun::AttentionRun(const AttentionProblem& problem, const KernelArgs& ar
   auto operand = [&](int i) { return args.in[static_cast<size_t>(i)]; };
   if (p_.starts >= 0) {
     starts_ = static_cast<const int32_t*>(operand(p_.starts));
-    for (int64_t r = 0, least = 0; r <= p_.sequences; least = starts_[r++])
-      if (starts_[r] < least || starts_[r] > p_.t)
-        user_error("[attention] starts must ascend within 0 to {}: starts[{}] is {} after {}", p_.t,
-                   r, starts_[r], least);
+    check_starts("attention", starts_, p_.sequences, p_.t);
   }
   if (p_.position >= 0) positions_ = static_cast<const int32_t*>(operand(p_.position));
   if (p_.mask >= 0) mask_ = operand(p_.mask);

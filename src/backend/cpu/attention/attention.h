@@ -1,7 +1,8 @@
 #pragma once
-// Attention as the kernels see it: what an attention or attention_grad node says, where the rows of
-// a sequence lie, and where the mask and the dropout bits of a query stand. Blocks of queries by
-// blocks of keys are computed one after the other and never stored (FlashAttention-2: Dao 2023).
+// Types that the attention kernels share: sizes and operands of a node (AttentionProblem), row
+// addresses, masks and dropout bits of a run (AttentionRun), and the division into blocks. Blocks
+// of queries times blocks of keys are computed one after the other and never stored
+// (FlashAttention-2: Dao 2023).
 
 #include <array>
 #include <cstdint>
@@ -30,8 +31,8 @@ inline constexpr int64_t kGradKeyBlock = 96;
 inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
 /// Where the rows of the heads of an operand or a result lie in one of the node's, in elements.
-/// `heads` of them belong to a sequence. The sequences of a ragged batch have no stride: `i` counts
-/// the rows of all of them.
+/// A sequence has `heads` of them. In a ragged batch the row index `i` runs over the rows of all
+/// sequences, and `step.batch` is 0.
 struct HeadRows {
   size_t at = 0;  // which of the node's
   int64_t heads = 1;
@@ -54,7 +55,7 @@ struct AttentionProblem {
   float scale = 1;
   bool causal = false;
   int64_t window = 0;
-  // Operands, -1: absent.
+  // Indices of optional operands; -1 if absent.
   int position = -1, mask = -1, lengths = -1, starts = -1, key = -1, dlse = -1;
   HeadRows q, k, v;  // operands; gradients, as results, lie as they do
   HeadRows y;        // result, or operand of the gradient ...
@@ -73,7 +74,7 @@ struct AttentionProblem {
   explicit AttentionProblem(const NodeView& node);
   bool is_ragged() const { return starts >= 0; }
   int64_t kv_head(int64_t head) const { return head / group; }
-  /// Rows of all query heads, and of all key heads.
+  /// Number of rows of all query heads, and of all key heads.
   int64_t query_rows() const { return (is_ragged() ? sequence_heads : heads) * t; }
   int64_t key_rows() const { return (is_ragged() ? sequence_kv_heads : kv_heads) * s; }
   /// Whether rows lie so far apart that all of them fall into a few sets of a cache: better copied.
@@ -91,7 +92,7 @@ struct KeyRange {
 /// Empty, or why the kernels do not take the node.
 std::string refuse_attention(const NodeView& node);
 
-/// A run of a problem: where the rows of its sequences lie, and which scores count.
+/// One run of a problem: addresses the rows of each sequence and applies masks to the scores.
 class AttentionRun {
  public:
   /// Throws UserError unless the starts of a ragged batch ascend within its rows, and where a
@@ -100,7 +101,8 @@ class AttentionRun {
 
   int64_t sequence(int64_t head) const { return head / p_.sequence_heads; }
   int64_t kv_sequence(int64_t kv_head) const { return kv_head / p_.sequence_kv_heads; }
-  /// Rows of a sequence, and those of a ragged batch in front of it.
+  /// first(): index of the first row of a sequence in a ragged batch, else 0. queries() and keys():
+  /// number of rows of a sequence.
   int64_t first(int64_t sequence) const { return starts_ != nullptr ? starts_[sequence] : 0; }
   int64_t queries(int64_t sequence) const {
     return starts_ != nullptr ? starts_[sequence + 1] - starts_[sequence] : p_.t;
@@ -108,7 +110,7 @@ class AttentionRun {
   int64_t keys(int64_t sequence) const {
     return starts_ != nullptr ? starts_[sequence + 1] - starts_[sequence] : p_.s;
   }
-  /// Row i of a head of a sequence.
+  /// Returns the address of row i of a head, counted from the first row of its sequence.
   const void* in(const HeadRows& rows, int64_t head, int64_t i = 0) const {
     return static_cast<const std::byte*>(args_.in[rows.at]) + p_.bytes(offset(rows, head, i));
   }
@@ -128,7 +130,7 @@ class AttentionRun {
   const float* lse_in(int64_t head) const {
     return static_cast<const float*>(args_.in[p_.lse]) + query_row(head, 0);
   }
-  /// Null without one.
+  /// Returns the gradient of lse for a head, or null if the node has none.
   const float* dlse_in(int64_t head) const {
     if (p_.dlse < 0) return nullptr;
     return static_cast<const float*>(args_.in[static_cast<size_t>(p_.dlse)]) + query_row(head, 0);
@@ -173,11 +175,11 @@ class AttentionRun {
   RngKey key_;
 };
 
-/// Blocks of the queries or of the keys of every head, sequence by sequence: what kernels share
-/// out.
+/// Enumerates blocks of rows of every head, sequence by sequence, as tasks for the thread team.
 class SequenceBlocks {
  public:
-  /// `heads` of each sequence; blocks of `block` rows.
+  /// Divides the queries, or the keys if `of_keys`, of `heads` heads per sequence into blocks of
+  /// `block` rows.
   void divide(const AttentionRun& run, int64_t sequences, bool of_keys, int64_t heads,
               int64_t block);
   int64_t count() const { return first_.back() * heads_; }
@@ -192,15 +194,16 @@ class SequenceBlocks {
   int64_t heads_ = 1;
 };
 
-/// Offsets of the rows of packed keys or queries: rows of one head lie side by side, each sequence
-/// aligned to `unit` rows. Sequences of equal length are padded to `block` rows.
+/// Row offsets in packed memory: the rows of one head are contiguous. In a ragged batch each
+/// sequence begins at a multiple of `unit` rows; sequences of equal length are padded to a multiple
+/// of `block` rows.
 class PackedRowLayout {
  public:
   PackedRowLayout() = default;
   PackedRowLayout(int64_t heads_of_sequence, int64_t sequences, int64_t rows, bool is_ragged,
                   int64_t block, int64_t unit);
   int64_t rows() const { return heads_ * per_head_; }
-  /// Where row i of a head lies; `first` rows lie in front of its sequence.
+  /// Returns the packed index of row i of a head whose sequence begins at row `first` of the batch.
   int64_t at(int64_t head, int64_t first, int64_t i) const {
     if (!is_ragged_) return head * per_head_ + i;
     return head % heads_ * per_head_ +

@@ -218,7 +218,7 @@ class Backward final : public Kernel {
       copies_.narrow(sum, p_.d, p_.d, queries, run.out(p_.q, head), p_.q.row());
     });
   }
-  /// The part of dq [T, d] that the keys of a group give.
+  /// Returns the partial sum of dq, [T, d], over the keys of a group.
   float* dq_part(const KernelArgs& args, const AttentionRun& run, int64_t head,
                  int64_t group) const {
     return reinterpret_cast<float*>(args.scratch + dq_) +

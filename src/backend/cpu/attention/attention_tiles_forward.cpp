@@ -56,7 +56,7 @@ class TileForward final : public Kernel {
                                  int64_t begin) {
     return static_cast<const uint16_t*>(run.in(operand, head, begin));
   }
-  /// The tiles of the keys from k0 on and those of their values.
+  /// Packed tiles of a block of keys and of its values.
   struct PackedKeys {
     uint16_t *k, *v;
     int64_t v_terms;  // tiles of keys that the block has room for

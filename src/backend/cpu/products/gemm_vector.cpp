@@ -378,8 +378,8 @@ void gemm_vector(const GemmBatch& all) {
                                 std::min(g.k, k0 + plan.chunk_k)};
         const int64_t groups = ceil_div(chunk.panels(kernels), kAPanels);
         const int64_t blocks = ceil_div(chunk.k1 - chunk.k0, plan.k_step);
-        // One after the other: the chunk is complete before it is read, and read before it is
-        // overwritten.
+        // Each call returns when all its pieces are done: A is packed completely before products
+        // read it, and they have finished before the next chunk overwrites it.
         parallel_pieces(groups * blocks, team, [&](int64_t part, int) {
           pack_a_group(g, plan, kernels, chunk, part / groups, part % groups * kAPanels, shared_a);
         });

@@ -36,7 +36,7 @@ inline const uint16_t* panels_of(const GemmArgs& g, int64_t j0, int64_t k0) {
   return static_cast<const uint16_t*>(g.b) + j0 * g.k + k0 * kPanelColumns;
 }
 
-/// One product on a team of `team` threads, led by the calling one.
+/// Computes one product on up to `team` threads, led by the calling thread.
 template <class Tiles>
 class TileProduct {
  public:
@@ -88,8 +88,8 @@ class TileProduct {
     const TermSums* sums_b = has_sums && !g_.sums.of_a && c.i0 == 0 ? &sums_of_b : nullptr;
     const TeamWork work_a(layout_.a, a, sums_a, memory_.a, packed_a_);
     const TeamWork work_b(layout_.b, b, sums_b, memory_.b, packed_b_);
-    // Returns when all is packed, before it is read; the tasks have read it when the next chunk
-    // comes.
+    // The call returns when both operands are packed. The products below have finished reading them
+    // when the next chunk is packed.
     parallel_pieces(work_a.units + work_b.units, team_, [&](int64_t unit, int) {
       if (unit < work_a.units)
         work_a.run(unit, unit + team_);

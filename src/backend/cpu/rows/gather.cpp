@@ -101,7 +101,8 @@ class GatherKernel final : public Kernel {
   int64_t ids_, count_ = 0, outer_ = 1, run_bytes_ = 0;
 };
 
-/// y and ids as rows of their last axis; row i of y reads x from `first` of its place on.
+/// Gathers one row of the last axis of ids at a time. The leading coordinates of the row select
+/// the part of x that its indices address.
 template <typename Id>
 class GatherElementsKernel final : public Kernel {
  public:

@@ -6,19 +6,12 @@
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/number_types.h"
+#include "backend/cpu/segment_starts.h"
 #include "base/threads/parallel.h"
 #include "ops/op.h"
 
 namespace brrr::cpu {
 namespace {
-
-/// Throws UserError unless starts ascend within [0, rows].
-void check_starts(const char* op, const int32_t* starts, int64_t sequences, int64_t rows) {
-  for (int64_t r = 0, least = 0; r <= sequences; least = starts[r++])
-    if (starts[r] < least || starts[r] > rows)
-      user_error("[{}] starts must ascend within 0 to {}: starts[{}] is {} after {}", op, rows, r,
-                 starts[r], least);
-}
 
 template <typename T, bool kSum>
 class SegmentKernel final : public Kernel {
