@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/conversation.h"
 #include "cli/exported_decoder.h"
+#include "cli/many_texts.h"
 #include "cli/model_option.h"
 #include "cli/runnable_option.h"
 #include "cli/text_maker.h"
@@ -23,21 +24,7 @@ std::vector<int32_t> prompt_of(const infer::GenerateOptions& o, const io::ModelF
   const io::Tokenizer& tokenizer = *model.tokenizer;
   if (!o.has_prompt()) return infer::default_prompt(tokenizer);
   if (!o.prompt.empty()) return tokenizer.encode(o.prompt, {.add_special_tokens = true});
-  if (model.generation.begin_of_text) return {*model.generation.begin_of_text};
-  if (tokenizer.begin_of_text() >= 0) return {tokenizer.begin_of_text()};
-  usage_error(
-      "--prompt: expected text to continue, at least one character: {} has no begin-of-text token",
-      model.folder.string());
-}
-
-io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools) {
-  std::optional<io::ChatTemplate> chat = io::ChatTemplate::read(model.folder, with_tools);
-  if (!chat)
-    user_error(
-        "--chat: {} has no chat template, neither chat_template.jinja nor \"chat_template\" in "
-        "tokenizer_config.json; without --chat the model continues a text",
-        model.folder.string());
-  return std::move(*chat);
+  return begin_of_text(model);
 }
 
 /// Makes the samples of one prompt and prints them. `echoes`: with the prompt before them.
@@ -84,6 +71,7 @@ void print_samples(const infer::GenerateOptions& options, const io::ModelFolder&
 int generate_main(const infer::GenerateOptions& options) {
   if (is_module_file(options.model)) return generate_with_file(options);
   const io::ModelFolder model = open_named_model(options.model);
+  if (!options.prompts.empty()) return generate_many(options, model);
   std::optional<io::ChatTemplate> chat;
   if (options.chat) chat = chat_template_of(model, !options.tools.empty());
   TextMaker maker(options, model);

@@ -10,9 +10,7 @@
 #include "sampling/stop_strings.h"
 
 namespace brrr::cli {
-namespace {
 
-/// Options that were given come before the folder's, which come before our defaults.
 infer::Sampling sampling_of(const infer::GenerateOptions& o, const io::GenerationSettings& folder) {
   infer::Sampling s{.temperature = o.temperature,
                     .top_k = o.top_k,
@@ -34,10 +32,51 @@ infer::Sampling sampling_of(const infer::GenerateOptions& o, const io::Generatio
   return s;
 }
 
-}  // namespace
+std::set<int32_t> text_ends(const io::ModelFolder& model) {
+  std::set<int32_t> ends(model.generation.ends_of_text.begin(),
+                         model.generation.ends_of_text.end());
+  if (ends.empty() && model.tokenizer->end_of_text() >= 0)
+    ends.insert(model.tokenizer->end_of_text());
+  return ends;
+}
+
+std::vector<int32_t> begin_of_text(const io::ModelFolder& model) {
+  if (model.generation.begin_of_text) return {*model.generation.begin_of_text};
+  if (model.tokenizer->begin_of_text() >= 0) return {model.tokenizer->begin_of_text()};
+  usage_error(
+      "--prompt: expected text to continue, at least one character: {} has no begin-of-text token",
+      model.folder.string());
+}
+
+io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools) {
+  std::optional<io::ChatTemplate> chat = io::ChatTemplate::read(model.folder, with_tools);
+  if (!chat)
+    user_error(
+        "--chat: {} has no chat template, neither chat_template.jinja nor \"chat_template\" in "
+        "tokenizer_config.json; without --chat the model continues a text",
+        model.folder.string());
+  return std::move(*chat);
+}
+
+int64_t most_new_tokens(const infer::GenerateOptions& options, const io::ModelFolder& model,
+                        int64_t prompt) {
+  const io::GenerationSettings& folder = model.generation;
+  if (options.was_given("max-new-tokens")) return options.max_new_tokens;
+  if (folder.max_new_tokens) return *folder.max_new_tokens;
+  if (!folder.max_length) return options.max_new_tokens;
+  if (prompt >= *folder.max_length)
+    user_error(
+        "{}: max_length is {} tokens, and the prompt has {}: nothing may follow it; give "
+        "--max-new-tokens",
+        (model.folder / io::kGenerationConfig).string(), *folder.max_length, prompt);
+  return *folder.max_length - prompt;
+}
 
 TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolder& model)
-    : options_(options), model_(model), sampling_(sampling_of(options, model.generation)) {
+    : options_(options),
+      model_(model),
+      sampling_(sampling_of(options, model.generation)),
+      ends_(text_ends(model)) {
   infer::validate(sampling_);
   const int64_t most = model.definition->sizes().context;
   if (options.context > most)
@@ -49,9 +88,6 @@ TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolde
         "note: generation_config.json asks for {}, which is not supported: the text "
         "may differ\n",
         setting);
-  ends_.insert(model.generation.ends_of_text.begin(), model.generation.ends_of_text.end());
-  if (ends_.empty() && model.tokenizer->end_of_text() >= 0)
-    ends_.insert(model.tokenizer->end_of_text());
 }
 
 infer::Generator& TextMaker::generator_for(int64_t prompt, int64_t more) {
@@ -80,7 +116,7 @@ TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample,
   if (given > context() && sample == 0)
     tell("note: the prompt has {}, {} {}: only the last {} are read\n", counted(given, "token"),
          context_name(), context(), infer::kept_at_the_end(context()));
-  const int64_t most = most_after(given);
+  const int64_t most = most_new_tokens(options_, model_, given);
   infer::Generator& generator = generator_for(given, most);
   const Stopwatch watch;
   Text made;
@@ -119,19 +155,6 @@ void TextMaker::say_notes() const {
         "older "
         "half was forgotten\n",
         context_name(), counted(context(), "token"));
-}
-
-int64_t TextMaker::most_after(int64_t prompt) const {
-  const io::GenerationSettings& folder = model_.generation;
-  if (options_.was_given("max-new-tokens")) return options_.max_new_tokens;
-  if (folder.max_new_tokens) return *folder.max_new_tokens;
-  if (!folder.max_length) return options_.max_new_tokens;
-  if (prompt >= *folder.max_length)
-    user_error(
-        "{}: max_length is {} tokens, and the prompt has {}: nothing may follow it; give "
-        "--max-new-tokens",
-        (model_.folder / io::kGenerationConfig).string(), *folder.max_length, prompt);
-  return *folder.max_length - prompt;
 }
 
 double TextMaker::tokens_per_second() const {

@@ -10,11 +10,27 @@
 #include <string>
 #include <vector>
 
+#include "folders/chat_template.h"
 #include "folders/model_folder.h"
 #include "infer/generator.h"
 #include "infer/options.h"
 
 namespace brrr::cli {
+
+/// How tokens are chosen: options that were given come before the folder's, which come before our
+/// defaults.
+infer::Sampling sampling_of(const infer::GenerateOptions& options,
+                            const io::GenerationSettings& folder);
+/// The tokens that end a text.
+std::set<int32_t> text_ends(const io::ModelFolder& model);
+/// Where an empty prompt begins. Throws UserError (exit 2) for a model without such a token.
+std::vector<int32_t> begin_of_text(const io::ModelFolder& model);
+/// Throws UserError if the folder has none.
+io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools);
+/// The most tokens that follow a prompt of so many: as the options say, else as the folder does,
+/// else our default. Throws UserError where the folder leaves none.
+int64_t most_new_tokens(const infer::GenerateOptions& options, const io::ModelFolder& model,
+                        int64_t prompt);
 
 class TextMaker {
  public:
@@ -34,9 +50,6 @@ class TextMaker {
 
   /// The end of a turn may have a token of its own, and the tokenizer knows it.
   void end_at(int32_t token) { ends_.insert(token); }
-  /// The most tokens that follow a prompt of so many: as the options say, else as the folder does,
-  /// else our default. Throws UserError where the folder leaves none.
-  int64_t most_after(int64_t prompt) const;
   const char* context_name() const {
     return options_.context > 0 ? "the context" : "the model's context";
   }

@@ -80,6 +80,10 @@ const OptionTable<GenerateOptions>& generate_option_table() {
            "text to continue; \"\": begin with the model's begin-of-text token", {"start"});
     t.text("prompt-file", &O::prompt_file, "FILE",
            "read the prompt from a file; -: standard input");
+    t.text("prompts", &O::prompts, "FILE.jsonl",
+           "answer many prompts, several at once: a JSON object with \"prompt\" per line, and "
+           "optionally \"id\" and sampling options of its own; prints a JSON object per answer; -: "
+           "standard input");
     t.flag("chat", &O::chat,
            "apply the folder's chat template to the prompt; without a prompt, read turns from "
            "standard input, one per line");
@@ -95,7 +99,8 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.group("sampling");
     t.integer("max-new-tokens", &O::max_new_tokens, 1, 1 << 30, "N", "tokens per sample",
               {"max-tokens"});
-    t.integer("num-samples", &O::num_samples, 1, 1 << 20, "N", "samples", {"num-return-sequences"});
+    t.integer("num-samples", &O::num_samples, 1, 1 << 20, "N", "samples",
+              {"num-return-sequences", "n"});
     t.real("temperature", &O::temperature, {.low = 0, .high = 100}, "X",
            "below 1: more predictable; above 1: more varied; 0: always the most likely token");
     t.integer("top-k", &O::top_k, 0, 1 << 24, "N", "sample from the N most likely tokens (0: all)");
@@ -114,6 +119,17 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.list("stop", &O::stop, false, "TEXT...", "stop a sample before any of these strings",
            {"stop-strings", "stop-sequences"});
     t.integer("seed", &O::seed, 0, (int64_t{1} << 32) - 1, "N", "random seed of the sampling");
+    t.group("many prompts");
+    t.integer("parallel", &O::parallel, 1, 1 << 12, "N", "texts at once", {"max-num-seqs", "np"});
+    t.integer("prefill-tokens", &O::prefill_tokens, 1, 1 << 20, "N",
+              "tokens of prompts read in one step, beside the texts that are being written",
+              {"max-num-batched-tokens"});
+    t.integer("prompt-lookup", &O::prompt_lookup, 0, 64, "N",
+              "guess up to N tokens per step from the text so far and keep those that the model "
+              "chooses, too; the text is the same (0: off)",
+              {"prompt-lookup-num-tokens"});
+    t.flag("ordered", &O::ordered, "print answers in the order of the prompts, not as they end");
+    t.flag("logprobs", &O::logprobs, "add the log probability of each token");
     t.group("running");
     t.flag("cache", &O::cache, "use the KV cache; --no-cache recomputes every token",
            {"use-cache"});
@@ -159,6 +175,14 @@ GenerateOptions resolve_generate(const KeyValues& given) {
     if (options.prompt.empty())
       usage_error("--prompt-file: {} is empty; expected text to continue, at least one character",
                   options.prompt_file == "-" ? "standard input" : options.prompt_file);
+  }
+  if (!options.prompts.empty()) {
+    for (const char* name : {"prompt", "prompt-file", "messages", "interactive"})
+      if (options.was_given(name)) usage_error("expected --prompts or --{}, not both", name);
+    if (!options.cache) usage_error("--no-cache: texts at once have a cache; leave it out");
+  } else {
+    for (const char* name : {"parallel", "prefill-tokens", "prompt-lookup", "ordered", "logprobs"})
+      if (options.was_given(name)) usage_error("--{} needs --prompts FILE.jsonl", name);
   }
   for (const char* name : {"system", "messages", "tools"})
     if (options.was_given(name) && !options.chat) usage_error("--{} needs --chat", name);

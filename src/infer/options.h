@@ -19,6 +19,7 @@ struct GenerateOptions {
   /// begin texts with such a token begin there, others with this newline.
   std::string prompt = "\n";
   std::string prompt_file;   // read instead of `prompt` ("-": standard input); "": none
+  std::string prompts;       // a file with a prompt on each line, as JSON; "": none
   bool chat = false;         // the prompt is a user's turn, written by the folder's chat template
   std::string system;        // what the system says before the first turn; "": nothing
   std::string messages;      // a file of the turns so far; "": none
@@ -36,7 +37,13 @@ struct GenerateOptions {
   int64_t seed = 1337;
   bool cache = true;   // keys and values are kept; false recomputes every token (to compare)
   bool stream = true;  // print tokens as they come
-  bool json = false;   // one JSON object on standard output
+  // For many prompts:
+  int64_t parallel = 16;         // texts at once
+  int64_t prefill_tokens = 256;  // tokens of prompts that a step reads
+  int64_t prompt_lookup = 0;     // tokens guessed from the text itself; 0: none
+  bool ordered = false;          // answers in the order of the prompts, not as they end
+  bool logprobs = false;
+  bool json = false;  // one JSON object on standard output
   std::string precision = "fp32";
   std::string device = "auto";
   std::string memory_limit;  // "6GiB", of the process or of a GPU; "": what there is
@@ -47,7 +54,9 @@ struct GenerateOptions {
   bool was_given(const std::string& name) const { return given.contains(name); }
   bool has_prompt() const { return was_given("prompt") || was_given("prompt-file"); }
   /// A chat without a prompt reads turns, too, unless a file ends with one.
-  bool reads_turns() const { return interactive || (chat && !has_prompt() && messages.empty()); }
+  bool reads_turns() const {
+    return interactive || (chat && !has_prompt() && messages.empty() && prompts.empty());
+  }
 
   bool operator==(const GenerateOptions&) const = default;
 };

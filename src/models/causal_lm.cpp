@@ -15,9 +15,18 @@ Value CausalRows::places() const {
   return first ? rows + *first : rows;
 }
 
-Value CausalRows::kept(const char* name, int64_t layer, Value part, int64_t width) const {
+Value CausalRows::append_to_cache(const char* name, int64_t layer, Value part,
+                                  int64_t width) const {
   if (!has_cache()) return part;
   Graph& g = *tokens.graph;
+  const auto state = fmt::format("cache.{}.{}", name, layer);
+  if (blocks) {
+    const Shape pool{blocks->blocks * kBlockRows, part.shape().size(-1)};
+    const Value cache = g.input(state, pool, blocks->dtype, Role::cache);
+    const Value grown = update_rows(cache, blocks->slots, cast(part, blocks->dtype));
+    g.update(cache, grown);
+    return cast(grown, part.dtype());
+  }
   const bool in_rows = part.shape().rank() == 3;
   if (past) {
     const Shape flat = part.shape();
@@ -37,11 +46,35 @@ Value CausalRows::kept(const char* name, int64_t layer, Value part, int64_t widt
   const int axis = in_rows ? 1 : 2;
   Shape shape = part.shape();
   shape[axis] = Dim(binding->capacity);
-  Value cache =
-      g.input(fmt::format("cache.{}.{}", name, layer), shape, binding->cache, Role::cache);
+  Value cache = g.input(state, shape, binding->cache, Role::cache);
   Value grown = update_slice(cache, cast(part, binding->cache), *first, axis);
   g.update(cache, grown);
   return cast(grown, part.dtype());
+}
+
+AttentionOptions CausalRows::attention(double scale, int64_t window) const {
+  AttentionOptions options;
+  options.scale = scale;
+  options.causal = true;
+  options.window = window;
+  options.position = first;
+  options.mask = padding;
+  options.starts = starts;
+  if (blocks) {
+    options.lengths = blocks->lengths;
+    options.blocks = blocks->table;
+    options.block_rows = kBlockRows;
+  }
+  return options;
+}
+
+HeadSources heads_in_one(const CausalRows& rows, int64_t layer, Value qkv, int64_t head_width) {
+  const int64_t width = qkv.shape().size(-1) / 3;
+  if (!rows.has_cache()) return {{qkv}, {0, 0, true}, {0, width, true}, {0, 2 * width, true}};
+  const Value k = rows.append_to_cache("key", layer, slice(qkv, -1, width, width), head_width);
+  const Value v =
+      rows.append_to_cache("value", layer, slice(qkv, -1, 2 * width, width), head_width);
+  return {{qkv, k, v}, {0, 0, true}, {1, 0, true}, {2, 0, true}};
 }
 
 ModelPtr CausalModel::with_task(const Task& task) const {
@@ -123,6 +156,23 @@ Graph CausalModel::decode(const DecodeBinding& binding) const {
   const Value x = net->trunk({tokens, binding.capacity, position, &binding});
   const Value last = slice(x, 1, binding.length - 1, 1);
   g.output("logits", net->logits(reshape(last, {Dim(binding.batch), x.shape()[-1]})));
+  return g;
+}
+
+Graph CausalModel::decode_sequences(const SequencesBinding& b) const {
+  BRRR_CHECK(b.tokens > 0 && b.sequences > 0 && b.wanted > 0 && b.blocks > 0 && b.table > 0,
+             "a step without tokens, sequences or blocks");
+  Graph g;
+  CausalRows rows{g.input("tokens", {b.tokens}, DType::i32), sizes().context};
+  rows.position_ids = g.input("positions", {b.tokens}, DType::i32);
+  rows.starts = g.input("starts", {b.sequences + 1}, DType::i32);
+  rows.blocks = BlockCache{b.blocks, b.cache, g.input("blocks", {b.sequences, b.table}, DType::i32),
+                           g.input("lengths", {b.sequences}, DType::i32),
+                           g.input("slots", {b.tokens}, DType::i32)};
+  const Value wanted = g.input("wanted", {b.wanted}, DType::i32);
+  Parameters parameters(g, Purpose::inference);
+  const auto net = build(parameters, std::nullopt, head());
+  g.output("logits", net->logits(gather(net->trunk(rows), wanted, 0)));
   return g;
 }
 

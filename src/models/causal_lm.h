@@ -14,10 +14,21 @@
 
 namespace brrr::models {
 
+/// The cache of a graph that extends many sequences: a pool of blocks of kBlockRows positions each,
+/// and which of them belong to which sequence.
+struct BlockCache {
+  int64_t blocks = 0;        // in the pool
+  DType dtype = DType::f32;  // of keys and values
+  Value table;               // [R, M] i32: the blocks of each sequence, in order
+  Value lengths;             // [R] i32: positions of each sequence, those of this call included
+  Value slots;               // [N] i32: row of the pool that each token writes; -1: none
+};
+
 /// The rows that a graph computes: where they stand, and the cache that they extend, if there is
-/// one.
+/// one. They are a batch of rows of equal length [B, T], or, if `starts` is set, R sequences
+/// [N], one behind the other.
 struct CausalRows {
-  Value tokens;           // [B, T] i32
+  Value tokens;           // [B, T] or [N] i32
   int64_t positions = 0;  // T, the most that it can be, or what the cache has room for
   std::optional<Value> first = std::nullopt;  // i32[]: where the first row stands; absent: at 0
   const DecodeBinding* binding = nullptr;     // null: there is no cache in states
@@ -25,8 +36,12 @@ struct CausalRows {
   std::optional<int64_t> past = std::nullopt;        // tokens of a cache in inputs
   std::optional<Value> position_ids = std::nullopt;  // i32[B, T], instead of places in the row
   std::optional<Value> padding = std::nullopt;       // f32[B, 1, 1, S], added to scores
+  // What only flat rows have, beside position_ids i32[N]:
+  std::optional<Value> starts = std::nullopt;  // i32[R + 1]
+  std::optional<BlockCache> blocks = std::nullopt;
 
-  bool has_cache() const { return binding != nullptr || past; }
+  bool is_flat() const { return starts.has_value(); }
+  bool has_cache() const { return binding != nullptr || past || blocks; }
   Dim batch() const { return tokens.shape()[0]; }
   Dim length() const { return tokens.shape()[1]; }
   /// i32[T]: where each row stands.
@@ -35,13 +50,24 @@ struct CausalRows {
   Value positions_of_rows() const { return position_ids ? *position_ids : places(); }
   /// Rows of a table by position: where the positions are given, all that the model takes.
   int64_t table_rows(int64_t longest) const { return position_ids ? longest : positions; }
-  /// The keys ("key") or values ("value") of a layer: [B, T, K D] or [B, K, T, D], whose heads have
-  /// `width` columns. Gives `part` itself, or with a cache those of all positions: the state
-  /// "cache.<name>.<layer>" with `part` written into it, or the input
+  /// Appends the keys ("key") or values ("value") of a layer to its cache. part: [N, K D],
+  /// [B, T, K D] or [B, K, T, D], whose heads have `width` columns. Returns those of all positions:
+  /// the state "cache.<name>.<layer>" with `part` written into it, or the input
   /// "past_key_values.<layer>.<name>" with `part` behind it, which is then the output
-  /// "present.<layer>.<name>".
-  Value kept(const char* name, int64_t layer, Value part, int64_t width) const;
+  /// "present.<layer>.<name>". Without a cache it returns `part`.
+  Value append_to_cache(const char* name, int64_t layer, Value part, int64_t width) const;
+  /// Causal attention among these rows: which keys a query sees, and where they lie.
+  AttentionOptions attention(double scale, int64_t window = 0) const;
 };
+
+/// q, k and v as the operands of attention.
+struct HeadSources {
+  std::vector<Value> sources;
+  HeadPlace q, k, v;
+};
+/// qkv: [..., 3 C], the heads of q, of k and of v side by side, each of `head_width` columns.
+/// Without a cache they are read where they lie; else k and v are appended to the cache.
+HeadSources heads_in_one(const CausalRows& rows, int64_t layer, Value qkv, int64_t head_width);
 
 /// The product that makes logits.
 enum class CausalHead {
@@ -112,6 +138,8 @@ class CausalModel : public Model {
   Graph loss(int64_t batch, int64_t length) const final;
   Graph forward(Dim batch, Dim length) const final;
   Graph decode(const DecodeBinding& binding) const final;
+  bool has_sequences() const final { return true; }
+  Graph decode_sequences(const SequencesBinding& binding) const final;
   Graph exchange(const ExchangeBinding& binding) const final;
   /// Classes and values of texts: the state of the last token and a linear layer (causal_text.h).
   ModelPtr with_task(const Task& task) const final;

@@ -86,6 +86,10 @@ ModelPtr Model::with_task(const Task&) const {
 Graph Model::forward_at(int64_t, int64_t, int64_t) const {
   throw InternalError("forward_at of " + architecture().name);
 }
+Graph Model::decode_sequences(const SequencesBinding&) const {
+  user_error("[{}] the model does not generate text", architecture().name);
+}
+
 Graph Model::flat(const FlatBinding&) const {
   throw InternalError("flat() of " + architecture().name);
 }

@@ -69,6 +69,19 @@ struct DecodeBinding {
   DType cache = DType::f32;
 };
 
+/// Positions of a block of a cache in blocks.
+inline constexpr int64_t kBlockRows = 16;
+
+/// The sizes of a graph that extends many sequences at once.
+struct SequencesBinding {
+  int64_t tokens = 1;     // N, of all sequences
+  int64_t sequences = 1;  // R
+  int64_t wanted = 1;     // P: tokens whose logits are wanted
+  int64_t table = 1;      // M: blocks that a sequence may have
+  int64_t blocks = 1;     // in the pool
+  DType cache = DType::f32;
+};
+
 /// The sizes of a graph for other runtimes.
 struct ExchangeBinding {
   int64_t batch = 1;
@@ -136,6 +149,17 @@ class Model {
   /// Inputs "tokens" [B, T] i32 and "position" i32[], the index of the first of them. Output
   /// "logits" [B, V] of the last token; the cache is state.
   virtual Graph decode(const DecodeBinding& binding) const = 0;
+  /// Whether the model implements decode_sequences(), as causal language models do.
+  virtual bool has_sequences() const { return false; }
+  /// One step of many sequences, whose cache lies in blocks. Inputs, all i32: "tokens" [N], the new
+  /// ones of sequence r at [starts[r], starts[r + 1]), "positions" [N] of each in its sequence,
+  /// "starts" [R + 1], "lengths" [R]: positions of each sequence, the new ones included, "blocks"
+  /// [R, M]: position p of sequence r lies in block blocks[r, p / kBlockRows] of the pool, "slots"
+  /// [N]: the row of the pool that each token writes, -1 for tokens outside all sequences, and
+  /// "wanted" [P]: tokens whose logits are wanted. Output "logits" [P, V]; the pool is state. A
+  /// sequence gets the same bits whatever the others are and however its tokens are divided into
+  /// steps.
+  virtual Graph decode_sequences(const SequencesBinding& binding) const;
   /// The graph that other runtimes know, with the names and dtypes that files for them have: inputs
   /// "input_ids" i64 [B, T] and "attention_mask" i64 [B, P + T], 0 at padding, wherever it stands.
   /// A decoder has "position_ids" i64 [B, T] and the output "logits" [B, T, V]; with a cache also

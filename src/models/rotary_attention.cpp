@@ -20,7 +20,7 @@ RotaryAttention::RotaryAttention(Parameters& p, const std::string& name,
 }
 
 /// Applies the norm of q or of k to each head, where there is one, then the rotary embedding.
-/// x: [B, T, heads * D].
+/// x: [..., T, heads * D].
 Value RotaryAttention::rotated(Value x, const std::optional<RmsNorm>& norm,
                                const RotaryPositions& at) const {
   const Shape rows = x.shape();
@@ -36,14 +36,9 @@ Value RotaryAttention::operator()(Value x, int64_t layer, int64_t window, const 
                                   const RotaryPositions& at,
                                   const std::optional<Value>& rng_key) const {
   Value q = rotated(q_(x), q_norm_, at), k = rotated(k_(x), k_norm_, at), v = v_(x);
-  k = rows.kept("key", layer, k, s_.head_width);
-  v = rows.kept("value", layer, v, s_.head_width);
-  AttentionOptions options;
-  options.scale = s_.scale;
-  options.causal = true;
-  options.window = window;
-  options.position = rows.first;
-  options.mask = rows.padding;
+  k = rows.append_to_cache("key", layer, k, s_.head_width);
+  v = rows.append_to_cache("value", layer, v, s_.head_width);
+  AttentionOptions options = rows.attention(s_.scale, window);
   options.p = rng_key ? s_.dropout : 0;
   options.key = rng_key;
   options.stream = layer;

@@ -31,8 +31,8 @@ class RotaryAttention {
   /// Parameters `name`.q_proj, k_proj, v_proj, o_proj, and q_norm and k_norm where there are some.
   RotaryAttention(Parameters& p, const std::string& name, const RotaryAttentionSizes& sizes);
 
-  /// x: [B, T, C]. A query sees itself and `window - 1` keys before it; 0: all before it. Keys are
-  /// cached as they were rotated.
+  /// x: [B, T, C] or [N, C]. A query sees itself and `window - 1` keys before it; 0: all before it.
+  /// Keys are cached as they were rotated.
   Value operator()(Value x, int64_t layer, int64_t window, const CausalRows& rows,
                    const RotaryPositions& at, const std::optional<Value>& rng_key) const;
 

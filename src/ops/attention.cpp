@@ -5,6 +5,10 @@
 // sequence r is rows [starts[r], starts[r + 1]) of queries, keys and values. Rows outside all
 // sequences give 0 and have no gradient. Kernels compute no scores between sequences; the
 // decomposition masks them.
+//
+// While text is generated, keys and values lie in a pool of blocks, and a table says which blocks a
+// sequence has (PagedAttention: Kwon et al. 2023). The queries of a sequence are its last
+// positions. The decomposition gathers the blocks of all sequences.
 
 #include "ops/attention.h"
 
@@ -78,8 +82,36 @@ struct Opened {
   }
   Value part(size_t which) const {
     const AttentionForm::Part p = form.parts()[which];
-    const Value x = columns_of(in[static_cast<size_t>(p.place.source)], p.place.column, p.taken());
+    Value x = columns_of(in[static_cast<size_t>(p.place.source)], p.place.column, p.taken());
+    if (form.blocks && which > 0) x = gather(x, rows_of_blocks(), 0);
     return cast(heads_of(x, p.place.in_rows, p.heads, p.width), work);
+  }
+  /// [R M block_rows]: rows of the pool, sequence by sequence. Unused entries of the table may hold
+  /// anything.
+  Value rows_of_blocks() const {
+    const int64_t rows = form.block_rows, count = form.ragged_sequences * form.table_columns;
+    const auto integer = [&](int64_t n) { return full(g, {}, n, DType::i32); };
+    const Value block = minimum(maximum(reshape(in[*form.blocks], {count, 1}), integer(0)),
+                                integer(form.keys.size() / rows - 1));
+    return reshape(block * integer(rows) + iota(g, {1, rows}, 1), {count * rows});
+  }
+  /// [N, R M block_rows]: whether a query sees the key.
+  Value sees_in_blocks() const {
+    const int64_t sequences = form.ragged_sequences, keys = form.table_columns * form.block_rows,
+                  n = form.queries.size();
+    const auto integer = [&](int64_t i) { return full(g, {}, i, DType::i32); };
+    const Value starts = in[*form.starts];
+    const Value sequence = sequence_of_rows(starts);  // [N, 1], from 1 on
+    // Query row n of sequence r has the position n + lengths[r] - starts[r + 1].
+    const Value shift = in[*form.lengths] - slice(starts, 0, 1, sequences);
+    const Value which = minimum(maximum(sequence - integer(1), integer(0)), integer(sequences - 1));
+    const Value position = gather(shift, reshape(which, {n}), 0) + iota(g, {n}, 0);
+    const Value index = iota(g, {sequences, keys}, 1), flat = reshape(index, {1, sequences * keys});
+    const Value own = reshape(iota(g, {sequences, keys}, 0), {1, sequences * keys}) + integer(1);
+    const Value at = reshape(position, {n, 1});
+    Value seen = logical_and(equal(sequence, own), less_equal(flat, at));
+    if (form.window > 0) seen = logical_and(seen, greater(flat, at - integer(form.window)));
+    return logical_and(seen, is_inside(starts));
   }
   /// A key or value head for each query head.
   Value shared(Value x) const {
@@ -115,6 +147,7 @@ struct Opened {
     if (const auto mask = extra(form.mask))
       x = boolean_mask() ? where(*mask, x, number(attrs.get<double>("masked")))
                          : x + cast(form.mask_by_distance ? by_distance(*mask) : *mask, work);
+    if (form.blocks) return where(sees_in_blocks(), x, number(-INFINITY));
     if (const auto starts = extra(form.starts))
       x = where(same_sequence(*starts), x, number(-INFINITY));
     Value columns = iota(g, {1, s}, 1);
@@ -329,8 +362,9 @@ double visible_pairs(const AttentionForm& form) {
   // Sequences of a ragged batch count as equally long.
   const int64_t sequences = std::max<int64_t>(1, form.ragged_sequences);
   const int64_t queries = (form.queries.size() + sequences - 1) / sequences,
-                keys = (form.keys.size() + sequences - 1) / sequences;
-  const int64_t first = form.position ? std::max<int64_t>(0, keys - queries) : 0;
+                keys = form.blocks ? form.table_columns * form.block_rows
+                                   : (form.keys.size() + sequences - 1) / sequences;
+  const int64_t first = form.position || form.blocks ? std::max<int64_t>(0, keys - queries) : 0;
   double seen = 0;
   for (int64_t i = 0; i < queries; ++i) {
     const int64_t at = first + i + 1;
@@ -352,6 +386,14 @@ Cost cost_of_attention(const Node& n, std::span<const Type> in, double widths_of
   for (size_t i = 0; i < form.sources; ++i) cost.bytes_read -= static_cast<double>(in[i].bytes());
   for (const AttentionForm::Part& part : form.parts())
     cost.bytes_read += static_cast<double>(form.bytes_of_part(part));
+  if (form.blocks) {  // of the pool, the blocks of these sequences
+    const double rows = static_cast<double>(form.keys.size()),
+                 read = static_cast<double>(form.ragged_sequences * form.table_columns *
+                                            form.block_rows);
+    for (const AttentionForm::Part& part : form.parts())
+      if (part.which > 0)
+        cost.bytes_read += (read / rows - 1) * static_cast<double>(form.bytes_of_part(part));
+  }
   return cost;
 }
 
@@ -368,16 +410,18 @@ constexpr const char* kOperandsDoc =
     "at most L), {lengths} i32 broadcasting to [...], {starts} i32 [R + 1], ascending, of a ragged "
     "batch: sources have no batch axes, query i of sequence r, row {starts}[r] + i, sees keys of "
     "its "
-    "own sequence alone, and rows outside all sequences have y and lse 0 and no gradient; "
-    "and "
-    "with {p} > 0 the key [2] i32 of dropout";
+    "own sequence alone, and rows outside all sequences have y and lse 0 and no gradient; where "
+    "{block_rows} > 0, the table i32 [R, M] of blocks: k and v are pools [S, columns] of blocks of "
+    "so many rows, key i of sequence r, of {lengths}[r] with {lengths} i32 [R], lies in row i mod "
+    "{block_rows} of block table[r, i / {block_rows}], and the queries are the last positions of "
+    "their sequence; and with {p} > 0 the key [2] i32 of dropout";
 
 }  // namespace
 
 Attention attention(std::span<const Value> sources, const AttentionPlaces& places,
                     const AttentionOptions& o) {
   std::vector<Value> in(sources.begin(), sources.end());
-  for (const auto& extra : {o.position, o.mask, o.lengths, o.starts})
+  for (const auto& extra : {o.position, o.mask, o.lengths, o.starts, o.blocks})
     if (extra) in.push_back(*extra);
   if (o.p > 0) {
     BRRR_CHECK(o.key.has_value(), "attention: dropout needs a key");
@@ -399,6 +443,7 @@ Attention attention(std::span<const Value> sources, const AttentionPlaces& place
               {"y_in_rows", places.y_in_rows}};
   if (o.starts) attrs.set("starts", true);
   if (o.mask_by_distance) attrs.set("mask_by_distance", true);
+  if (o.blocks) attrs.set("block_rows", o.block_rows);
   size_t which = 0;
   for (const HeadPlace& place : {places.q, places.k, places.v})
     set_place(attrs, which++, static_cast<size_t>(place.source), place.column, place.in_rows);

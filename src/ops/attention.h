@@ -34,16 +34,19 @@ class AttentionForm {
   int64_t window;
   DType dtype;
 
-  size_t sources;                                                    // they are the first operands
-  size_t y = 0, lse = 0, dy = 0;                                     // operands of the gradient
-  std::optional<size_t> position, mask, lengths, starts, key, dlse;  // operands
-  size_t operands;                                                   // how many there are
+  size_t sources;                 // they are the first operands
+  size_t y = 0, lse = 0, dy = 0;  // operands of the gradient
+  std::optional<size_t> position, mask, lengths, starts, blocks, key, dlse;  // operands
+  size_t operands;                                                           // how many there are
 
   /// Query heads that share a key and value head.
   int64_t group() const { return places.heads / places.kv_heads; }
   int64_t batches() const { return batch.elements(); }
   /// The number of sequences R of a ragged batch, whose {starts} are [R + 1]; else 0.
   int64_t ragged_sequences = 0;
+  /// Where keys and values lie in blocks of a pool: rows of a block, else 0, and blocks of a
+  /// sequence, M of the table [R, M].
+  int64_t block_rows = 0, table_columns = 0;
   Shape y_shape() const;       // [..., T, H Dv] or [..., H, T, Dv]
   Shape lse_shape() const;     // [..., H, T]
   Shape scores_shape() const;  // [..., H, T, S]

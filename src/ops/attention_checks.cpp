@@ -20,6 +20,8 @@ void check_attributes(const InferContext& c, bool gradient) {
   c.attr<bool>("mask");
   for (const char* flag : {"starts", "mask_by_distance"})  // absent: false
     if (c.attrs.find(flag) != nullptr) c.attr<bool>(flag);
+  if (c.attrs.find("block_rows") != nullptr && c.attr<int64_t>("block_rows") < 1)
+    c.fail("block_rows must be at least 1; got {}", c.attr<int64_t>("block_rows"));
   c.attr<bool>("lengths");
   const double p = c.attr<double>("p");
   if (!(p >= 0 && p < 1)) c.fail("p must be in [0, 1); got {}", p);
@@ -82,6 +84,23 @@ void expect_broadcasts_to(const InferContext& c, size_t i, const char* what, con
     c.fail("{} must broadcast to {}; got {}", what, to.str(), c.in[i].str());
 }
 
+/// Keys and values in blocks of a pool.
+void check_blocks(const InferContext& c, const AttentionForm& form) {
+  if (!form.starts || !form.lengths || !form.causal)
+    c.fail("blocks need starts, lengths and causal=true");
+  if (form.gradient) c.fail("keys in blocks have no gradient");
+  if (form.mask || form.key) c.fail("blocks exclude a mask and dropout");
+  const Type &table = c.in[*form.blocks], &lengths = c.in[*form.lengths];
+  const Dim sequences(form.ragged_sequences);
+  if (table.dtype != DType::i32 || table.shape.rank() != 2 || table.shape[0] != sequences)
+    c.fail("blocks must be i32 [{}, M]; got {}", sequences.str(), table.str());
+  if (lengths != Type{DType::i32, {sequences}})
+    c.fail("lengths must be i32 [{}]; got {}", sequences.str(), lengths.str());
+  if (!form.places.k.in_rows || !form.places.v.in_rows || form.keys.size() % form.block_rows != 0)
+    c.fail("keys and values must lie in rows of whole blocks of {}; got {}", form.block_rows,
+           c.in[static_cast<size_t>(form.places.k.source)].str());
+}
+
 void check_extras(const InferContext& c, const AttentionForm& form) {
   const auto per_sequence = [&](std::optional<size_t> i, const char* what) {
     if (!i) return;
@@ -89,7 +108,7 @@ void check_extras(const InferContext& c, const AttentionForm& form) {
     expect_broadcasts_to(c, *i, what, form.batch);
   };
   per_sequence(form.position, "position");
-  per_sequence(form.lengths, "lengths");
+  if (!form.starts) per_sequence(form.lengths, "lengths");
   if (form.mask_by_distance) {
     if (!form.mask) c.fail("mask_by_distance needs a mask");
     ops::expect_float(c, *form.mask, "a mask by distance");
@@ -108,11 +127,13 @@ void check_extras(const InferContext& c, const AttentionForm& form) {
       c.fail("starts must be i32 [R + 1]; got {}", starts.str());
     if (!starts.shape[0].is_symbol() && starts.shape.size(0) < 2)
       c.fail("starts must name a sequence and the end; got {}", starts.str());
-    if (form.batch.rank() != 0 || form.queries != form.keys)
+    if (form.batch.rank() != 0 || (form.queries != form.keys && !form.blocks))
       c.fail("starts need queries and keys of the same rows without batch axes; got {} and {}",
              c.in[0].str(), c.in[static_cast<size_t>(form.places.k.source)].str());
-    if (form.position || form.lengths) c.fail("starts exclude a position and lengths");
+    if (form.position || (form.lengths && !form.blocks))
+      c.fail("starts exclude a position and lengths");
   }
+  if (form.blocks) check_blocks(c, form);
   if (form.key && c.in[*form.key] != Type{DType::i32, {2}})
     c.fail("key must be i32[2]; got {}", c.in[*form.key].str());
 }

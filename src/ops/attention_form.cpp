@@ -50,6 +50,12 @@ AttentionForm::AttentionForm(const Attrs& attrs, std::span<const Type> in, bool 
     if (*starts < in.size() && in[*starts].shape.rank() == 1 && !in[*starts].shape[0].is_symbol())
       ragged_sequences = in[*starts].shape.size(0) - 1;
   }
+  block_rows = attrs.get_or<int64_t>("block_rows", 0);
+  if (block_rows > 0) {
+    blocks = next++;
+    if (*blocks < in.size() && in[*blocks].shape.rank() == 2 && !in[*blocks].shape[1].is_symbol())
+      table_columns = in[*blocks].shape.size(1);
+  }
   if (attrs.get<double>("p") > 0) key = next++;
   if (gradient && attrs.get<bool>("dlse")) dlse = next++;
   operands = next;

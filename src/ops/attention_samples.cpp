@@ -29,11 +29,14 @@ struct AttentionCase {
   std::optional<Shape> position = std::nullopt, lengths = std::nullopt;
   int64_t sequences = 0;  // of a ragged batch
   int64_t outside = 0;    // rows in front of its sequences and behind them
+  int64_t table = 0;      // blocks of a sequence; s is a pool of blocks of kSampleBlock rows
   Shape mask_shape = {};
   std::optional<DType> mask = std::nullopt;
   bool mask_by_distance = false;
   double p = 0, masked = -INFINITY;
 };
+
+constexpr int64_t kSampleBlock = 4;
 
 // A boolean mask is wide enough to leave some key to every query.
 const AttentionCase kAttentionCases[] = {
@@ -268,6 +271,30 @@ const AttentionCase kAttentionCases[] = {
      .mask_shape = {17},
      .mask = DType::f32,
      .p = 0.3},
+    {.batch = {},
+     .t = 9,
+     .s = 24,
+     .d = 4,
+     .dv = 6,
+     .heads = 4,
+     .kv_heads = 2,
+     .lie = Lie::apart_in_rows,
+     .causal = true,
+     .sequences = 3,
+     .outside = 1,
+     .table = 5},
+    {.batch = {},
+     .t = 6,
+     .s = 40,
+     .d = 8,
+     .dv = 8,
+     .heads = 2,
+     .kv_heads = 2,
+     .lie = Lie::apart_in_rows,
+     .causal = true,
+     .window = 5,
+     .sequences = 2,
+     .table = 4},
 };
 
 Shape axes_of(const Shape& batch, std::initializer_list<int64_t> more) {
@@ -356,6 +383,16 @@ Sample attention_sample(const AttentionCase& c, bool gradient) {
     sample.in.back().is_partition = true;
     sample.attrs.set("starts", true);
   }
+  if (c.table > 0) {
+    // Lengths stand in front of starts.
+    sample.in.insert(sample.in.end() - 1,
+                     tensor({c.sequences}, static_cast<double>(c.t),
+                            static_cast<double>(c.table * kSampleBlock + 1), DType::i32));
+    sample.in.push_back(
+        tensor({c.sequences, c.table}, 0, static_cast<double>(c.s / kSampleBlock), DType::i32));
+    sample.attrs.set("lengths", true);
+    sample.attrs.set("block_rows", kSampleBlock);
+  }
   if (c.p > 0) sample.in.push_back(tensor({2}, 0, 1000, DType::i32));
   if (gradient && c.causal) sample.in.push_back(tensor(axes_of(c.batch, {c.heads, c.t})));
   return sample;
@@ -366,7 +403,8 @@ Sample attention_sample(const AttentionCase& c, bool gradient) {
 std::vector<Sample> attention_samples(bool gradient) {
   std::vector<Sample> out;
   for (const AttentionCase& c : kAttentionCases)
-    if (!gradient || c.lie != Lie::cached) out.push_back(attention_sample(c, gradient));
+    if (!gradient || (c.lie != Lie::cached && c.table == 0))
+      out.push_back(attention_sample(c, gradient));
   return out;
 }
 

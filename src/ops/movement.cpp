@@ -357,6 +357,48 @@ OpDef update_slice_op() {
   return d;
 }
 
+OpDef update_rows_op() {
+  OpDef d = movement("update_rows",
+                     "y = x with row slots[i] replaced by rows[i]; a slot of -1 replaces nothing. "
+                     "x, y: [N, C]; slots: [M] i32, different ones in [0, N) or -1; rows: [M, C]");
+  d.no_gradient = "it writes the KV cache of inference";
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 3);
+    ops::expect_same_dtype(c, 0, 2);
+    const Shape &x = c.in[0].shape, &slots = c.in[1].shape, &rows = c.in[2].shape;
+    if (c.in[1].dtype != DType::i32 || x.rank() != 2 || slots.rank() != 1 || rows.rank() != 2 ||
+        rows[0] != slots[0] || rows[1] != x[1])
+      c.fail("expected x [N, C], slots [M] i32, rows [M, C]; got {}, {}, {}", c.in[0].str(),
+             c.in[1].str(), c.in[2].str());
+    return std::vector<Type>{c.in[0]};
+  };
+  d.evaluate = [](const EvalContext& c) {
+    const int64_t count = c.in[0]->type.shape.size(0), width = c.in[0]->type.shape.size(1);
+    c.out[0].copy_elements(*c.in[0]);
+    c.out[0].visit([&]<typename T>(std::vector<T>& y) {
+      const std::vector<T>& rows = c.in[2]->of<T>();
+      for (int64_t i = 0; i < c.in[1]->type.shape.elements(); ++i) {
+        const auto slot = c.in[1]->integer<int64_t>(static_cast<size_t>(i));
+        if (slot < -1 || slot >= count)
+          user_error("[update_rows] slot {} lies outside {} rows", slot, count);
+        if (slot >= 0) std::copy_n(rows.begin() + i * width, width, y.begin() + slot * width);
+      }
+    });
+  };
+  d.samples = [] {
+    // One row, because slots must differ.
+    const auto make = [](int64_t n, int64_t width, DType dtype = DType::f32) {
+      return Sample{{ops::tensor({n, width}, -9, 9, dtype),
+                     ops::tensor({1}, -1, static_cast<double>(n), DType::i32),
+                     ops::tensor({1, width}, -9, 9, dtype)},
+                    {}};
+    };
+    return std::vector<Sample>{make(7, 5), make(3, 40), make(4, 2, DType::i64)};
+  };
+  d.in_place = {{0, 0}};
+  return d;
+}
+
 OpDef bitcast_op() {
   OpDef d =
       movement("bitcast",
@@ -424,13 +466,16 @@ Value update_slice(Value x, Value part, Value position, int axis) {
   return call1(Op::update_slice, {x, part, position},
                {{"axis", ops::normal_axis(axis, x.shape().rank())}});
 }
+Value update_rows(Value x, Value slots, Value rows) {
+  return call1(Op::update_rows, {x, slots, rows});
+}
 
 namespace ops {
 
 std::vector<OpDef> movement_ops() {
   std::vector<OpDef> list;
   for (auto* make : {reshape_op, transpose_op, slice_op, pad_op, concat_op, broadcast_to_op,
-                     update_slice_op, bitcast_op})
+                     update_slice_op, update_rows_op, bitcast_op})
     list.push_back(make());
   return list;
 }

@@ -25,7 +25,7 @@
   X(cross_entropy_grad) X(conv) X(conv_transpose) X(conv_weight_grad) X(max_pool) X(sum_pool)   \
   X(sum) X(max) X(min) X(product) X(softmax) X(softmax_grad) X(layer_norm) X(layer_norm_grad)   \
   X(rms_norm) X(rms_norm_grad) X(argmax) X(sort) X(cumsum) X(cumprod) X(rotary) X(reshape)      \
-  X(transpose) X(slice) X(pad) X(concat) X(broadcast_to) X(update_slice) X(bitcast) X(gather)   \
+  X(transpose) X(slice) X(pad) X(concat) X(broadcast_to) X(update_slice) X(update_rows) X(bitcast) X(gather)   \
   X(gather_elements) X(segment_sum) X(segment_max) X(scatter) X(store) X(embedding) X(embedding_grad) X(after) X(global_norm) X(adamw) X(sgd)    \
   X(lion) X(adamw_8bit) X(adafactor) X(adafactor_vector) X(muon_momentum) X(newton_schulz)      \
   X(muon) X(if_) X(loop)

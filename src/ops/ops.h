@@ -93,10 +93,15 @@ struct AttentionOptions {
   int64_t window = 0;                      // 0: none
   std::optional<Value> position, lengths;  // i32, broadcasting to the batch axes
   std::optional<Value> starts;             // i32 [R + 1], for sources [N, columns] of R sequences
-  std::optional<Value> mask;               // broadcasting to the scores
-  bool mask_by_distance = false;           // it is [H, 2 L - 1], the bias of key - query + L - 1
-  double masked = -INFINITY;               // what a score becomes where a boolean mask is false
-  double p = 0;                            // dropout
+  /// i32 [R, M]: key i of sequence r, of lengths[r], lies in row i % block_rows of block
+  /// blocks[r, i / block_rows] of k and v, which are pools of blocks [S, columns]. Its queries are
+  /// its last positions.
+  std::optional<Value> blocks;
+  int64_t block_rows = 0;
+  std::optional<Value> mask;      // broadcasting to the scores
+  bool mask_by_distance = false;  // it is [H, 2 L - 1], the bias of key - query + L - 1
+  double masked = -INFINITY;      // what a score becomes where a boolean mask is false
+  double p = 0;                   // dropout
   std::optional<Value> key;
   int64_t stream = 0;
 };
@@ -167,6 +172,9 @@ struct RotaryOptions {
 };
 Value rotary(Value x, Value positions, Value cos, Value sin, const RotaryOptions& options = {});
 Value update_slice(Value x, Value part, Value position, int axis);
+/// x: [N, C], slots: [M] i32, different ones in [0, N) or -1, rows: [M, C]. Returns x with row
+/// slots[i] replaced by rows[i]; a slot of -1 replaces nothing.
+Value update_rows(Value x, Value slots, Value rows);
 /// x: [O..., N, R...] -> [O..., ids' axes..., R...]
 Value gather(Value x, Value ids, int axis);
 /// Returns, in the shape of ids, the elements of x that ids select along an axis; the other

@@ -154,9 +154,11 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
         w.bytes_read -= (1 - cache_share) * static_cast<double>(form.bytes_of_part(part));
     w.flops *= cache_share;
   }
-  if (is(node, Op::update_slice) &&
-      program.plan().buffer({id, 0}) == program.plan().buffer(node.operands[0]))
-    w.bytes_read = w.bytes_written = static_cast<double>(g.type(node.operands[1]).bytes());
+  if ((is(node, Op::update_slice) || is(node, Op::update_rows)) &&
+      program.plan().buffer({id, 0}) == program.plan().buffer(node.operands[0])) {
+    const size_t part = is(node, Op::update_slice) ? 1 : 2;
+    w.bytes_read = w.bytes_written = static_cast<double>(g.type(node.operands[part]).bytes());
+  }
   return w;
 }
 

@@ -1,6 +1,6 @@
 // GPT-2 (Radford et al. 2019) and its variants: pre-norm blocks, learned positions, tanh GELU,
 // the head usually tied to the token embedding. Weights of Linear layers are [in, out]. Attention
-// is written as the formula says; passes and kernels make it fast.
+// of rows of equal length is written as the formula says; passes find the op for it.
 #include <cmath>
 #include <string>
 
@@ -47,15 +47,32 @@ struct Gpt2Block {
                const Dropout& drop, int64_t layer) const {
     Graph& g = *x.q.graph;
     const Dim b = x.q.shape()[0], t = x.q.shape()[2];
-    double scale = 1;
-    if (c.scale_attn_weights) scale /= std::sqrt(static_cast<double>(c.head_width()));
-    if (c.scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(layer + 1);
-    Value q = x.q * scale;
+    Value q = x.q * scale_of(c, layer);
     Value scores = matmul(q, x.k, false, true);
     if (padding) scores = scores + *padding;
     Value p = softmax(where(visible, scores, scalar(g, -INFINITY)));
     Value y = matmul(drop(p, stream_of(layer, 0)), x.v);
     return c_proj(reshape(transpose(y, {0, 2, 1, 3}), {b, t, Dim(c.n_embd)}));
+  }
+
+  // The same for sequences one behind the other. x: [N, C].
+  Value attend_flat(Value x, const CausalRows& rows, const Gpt2Config& c,
+                    const std::optional<Value>& rng_key, int64_t layer) const {
+    const HeadSources heads = heads_in_one(rows, layer, c_attn(x), c.head_width());
+    AttentionPlaces places = heads_in_rows(c.n_head, c.n_head, c.head_width());
+    places.q = heads.q, places.k = heads.k, places.v = heads.v;
+    AttentionOptions options = rows.attention(scale_of(c, layer));
+    options.p = rng_key ? c.attn_pdrop : 0;
+    options.key = rng_key;
+    options.stream = stream_of(layer, 0);
+    return c_proj(attention(heads.sources, places, options).y);
+  }
+
+  static double scale_of(const Gpt2Config& c, int64_t layer) {
+    double scale = 1;
+    if (c.scale_attn_weights) scale /= std::sqrt(static_cast<double>(c.head_width()));
+    if (c.scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(layer + 1);
+    return scale;
   }
 
   Value mlp(Value x, const Gpt2Config& c) const {
@@ -87,10 +104,15 @@ class Gpt2 final : public CausalStack<Gpt2Block, LayerNorm> {
       Scope layer(g_, fmt::format("h.{}", i));
       {
         Scope scope(g_, "attn");
-        Heads heads = block.split(block.ln_1(x), c_);
-        heads.k = rows.kept("key", i, heads.k, c_.head_width());
-        heads.v = rows.kept("value", i, heads.v, c_.head_width());
-        const Value y = block.attend(heads, visible, rows.padding, c_, attention_dropout, i);
+        Value y = block.ln_1(x);
+        if (rows.is_flat()) {
+          y = block.attend_flat(y, rows, c_, rng_key_, i);
+        } else {
+          Heads heads = block.split(y, c_);
+          heads.k = rows.append_to_cache("key", i, heads.k, c_.head_width());
+          heads.v = rows.append_to_cache("value", i, heads.v, c_.head_width());
+          y = block.attend(heads, *visible, rows.padding, c_, attention_dropout, i);
+        }
         x = x + dropout(y, stream_of(i, 1));
       }
       Scope scope(g_, "mlp");
@@ -101,10 +123,13 @@ class Gpt2 final : public CausalStack<Gpt2Block, LayerNorm> {
 
  private:
   struct Begin {
-    Value x;        // [B, T, C]
-    Value visible;  // [T, positions] bool: which keys each query sees
+    Value x;  // [B, T, C] or [N, C]
+    /// [T, positions] bool: which keys each query sees; not for flat rows.
+    std::optional<Value> visible;
   };
   Begin begin(const CausalRows& rows) const {
+    if (rows.is_flat())
+      return {embed(rows.tokens, embedding(wpe_, *rows.position_ids)), std::nullopt};
     const Dim t = rows.length();
     if (!rows.first && !rows.position_ids && !t.is_symbol()) {
       Value x = embed(rows.tokens, slice(wpe_, 0, 0, rows.positions));

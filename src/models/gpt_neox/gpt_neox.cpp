@@ -1,7 +1,9 @@
 // GPT-NeoX (Black et al. 2022): one product for q, k and v, rotary positions in a part of each
 // head, and attention and MLP side by side.
 #include <cmath>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/gpt_neox/gpt_neox_config.h"
@@ -13,13 +15,6 @@ namespace {
 // Streams of the dropout generator: 0 for the embedding, then three for each layer.
 int64_t neox_stream(int64_t layer, int64_t which) { return 1 + 3 * layer + which; }
 
-/// q, k and v of all heads as attention reads them: each lies in one of the sources, its heads side
-/// by side from a column on.
-struct NeoxHeads {
-  std::vector<Value> sources;
-  HeadPlace q, k, v;
-};
-
 struct NeoxBlock {
   NeoxBlock(Parameters& p, const std::string& name, const GptNeoxConfig& c)
       : input_norm(p, name + ".input_layernorm", c.hidden_size, c.layer_norm_eps),
@@ -30,40 +25,31 @@ struct NeoxBlock {
         up(p, name + ".mlp.dense_h_to_4h", c.hidden_size, c.intermediate_size, true),
         down(p, name + ".mlp.dense_4h_to_h", c.intermediate_size, c.hidden_size, true) {}
 
-  /// x: [B, T, C]. Returns [B, T, 3 C]: the heads of q, those of k, both turned, and those of v.
-  /// The product has q, k and v of the first head, then those of the second; one move puts all q
-  /// first.
+  /// x: [..., C]. Returns [..., 3 C]: the heads of q, those of k, both turned, and those of v. The
+  /// product has q, k and v of the first head, then those of the second; one move puts all q first.
   Value turned_heads(Value x, const RotaryPositions& at, const GptNeoxConfig& c) const {
     x = query_key_value(x);
     const Shape rows = x.shape();
-    const Dim b = rows[0], t = rows[1], h(c.num_attention_heads), d(c.head_width());
-    x = transpose(reshape(x, {b, t, h, 3, d}), {0, 1, 3, 2, 4});
-    x = reshape(x, {b, t, Dim(3 * c.num_attention_heads), d});
+    const Dim d(c.head_width());
+    Shape by_head = rows.without_last(1), side_by_side = by_head;
+    for (const Dim& dim : {Dim(c.num_attention_heads), Dim(3), d}) by_head.push_back(dim);
+    for (const Dim& dim : {Dim(3 * c.num_attention_heads), d}) side_by_side.push_back(dim);
+    std::vector<int64_t> axes(static_cast<size_t>(by_head.rank()));
+    std::iota(axes.begin(), axes.end(), 0);
+    std::swap(axes[axes.size() - 3], axes[axes.size() - 2]);
+    x = reshape(transpose(reshape(x, by_head), axes), side_by_side);
     x = rotary(x, at.places, at.tables.cos, at.tables.sin, {.heads = 2 * c.num_attention_heads});
     return reshape(x, rows);
   }
 
-  /// Without a cache q, k and v lie in one source; with one, keys are kept as they were turned.
-  static NeoxHeads with_cache(Value x, int64_t layer, const CausalRows& rows,
-                              const GptNeoxConfig& c) {
-    const int64_t width = c.hidden_size, head_width = c.head_width();
-    if (!rows.has_cache()) return {{x}, {0, 0, true}, {0, width, true}, {0, 2 * width, true}};
-    const Value k = rows.kept("key", layer, slice(x, -1, width, width), head_width);
-    const Value v = rows.kept("value", layer, slice(x, -1, 2 * width, width), head_width);
-    return {{x, k, v}, {0, 0, true}, {1, 0, true}, {2, 0, true}};
-  }
-
   Value attend(Value x, int64_t layer, const CausalRows& rows, const RotaryPositions& at,
                const GptNeoxConfig& c, const std::optional<Value>& rng_key) const {
-    const NeoxHeads heads = with_cache(turned_heads(input_norm(x), at, c), layer, rows, c);
+    const HeadSources heads =
+        heads_in_one(rows, layer, turned_heads(input_norm(x), at, c), c.head_width());
     AttentionPlaces places =
         heads_in_rows(c.num_attention_heads, c.num_attention_heads, c.head_width());
     places.q = heads.q, places.k = heads.k, places.v = heads.v;
-    AttentionOptions options;
-    options.scale = 1 / std::sqrt(static_cast<double>(c.head_width()));
-    options.causal = true;
-    options.position = rows.first;
-    options.mask = rows.padding;
+    AttentionOptions options = rows.attention(1 / std::sqrt(static_cast<double>(c.head_width())));
     if (rng_key && c.attention_dropout > 0) {
       options.p = c.attention_dropout;
       options.key = rng_key;

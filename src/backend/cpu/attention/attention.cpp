@@ -78,6 +78,9 @@ AttentionProblem::AttentionProblem(const NodeView& node) {
   mask = index(form.mask);
   lengths = index(form.lengths);
   starts = index(form.starts);
+  blocks = index(form.blocks);
+  block_rows = form.block_rows;
+  table_columns = form.table_columns;
   key = index(form.key);
   dlse = index(form.dlse);
 
@@ -105,7 +108,7 @@ AttentionProblem::AttentionProblem(const NodeView& node) {
     return broadcast_offsets(node.in[static_cast<size_t>(operand)].shape, form.batch, 0);
   };
   position_offset = per_sequence(position);
-  lengths_offset = per_sequence(lengths);
+  if (blocks < 0) lengths_offset = per_sequence(lengths);
   if (key >= 0) {  // as in the op dropout
     const double limit = std::min(65535.0, std::nearbyint(attrs.get<double>("p") * 65536));
     threshold = static_cast<uint32_t>(limit);
@@ -145,10 +148,47 @@ AttentionRun::AttentionRun(const AttentionProblem& problem, const KernelArgs& ar
       user_error("[attention] a sequence of {} rows, and a mask by distance for at most {}",
                  std::max(queries(r), keys(r)), p_.longest);
   if (p_.lengths >= 0) lengths_ = static_cast<const int32_t*>(operand(p_.lengths));
+  if (p_.blocks >= 0) {
+    table_ = static_cast<const int32_t*>(operand(p_.blocks));
+    check_blocks();
+  }
   if (p_.key >= 0) {
     const auto* words = static_cast<const int32_t*>(operand(p_.key));
     key_ = {static_cast<uint32_t>(words[0]), static_cast<uint32_t>(words[1])};
   }
+}
+
+void AttentionRun::check_blocks() const {
+  const int64_t pool = p_.s / p_.block_rows;
+  for (int64_t r = 0; r < p_.sequences; ++r) {
+    const int64_t used = blocks_of(lengths_[r], p_.block_rows);
+    if (lengths_[r] < queries(r) || used > p_.table_columns)
+      user_error("[attention] sequence {} has {} positions; expected {} to {}", r, lengths_[r],
+                 queries(r), p_.table_columns * p_.block_rows);
+    for (int64_t i = 0; i < used; ++i)
+      if (const int64_t block = table_[r * p_.table_columns + i]; block < 0 || block >= pool)
+        user_error("[attention] block {} of sequence {} lies outside a pool of {} blocks", block, r,
+                   pool);
+  }
+}
+
+AttentionRun::Rows AttentionRun::key_rows(const HeadRows& rows, int64_t kv_head, int64_t i,
+                                          int64_t n, int64_t width, void* space) const {
+  if (table_ == nullptr) return {in(rows, kv_head, i), rows.row()};
+  const int32_t* const blocks = table_ + kv_sequence(kv_head) * p_.table_columns;
+  const int64_t first = i / p_.block_rows, last = (i + n - 1) / p_.block_rows;
+  const auto row_at = [&](int64_t block, int64_t rest) {
+    return static_cast<const std::byte*>(args_.in[rows.at]) +
+           p_.bytes(rows.offset(kv_head, blocks[block] * p_.block_rows + rest));
+  };
+  bool are_neighbours = true;
+  for (int64_t b = first; b < last; ++b) are_neighbours &= blocks[b + 1] == blocks[b] + 1;
+  if (are_neighbours) return {row_at(first, i % p_.block_rows), rows.row()};
+  const int64_t bytes = p_.bytes(width);
+  auto* to = static_cast<std::byte*>(space);
+  for (int64_t at = i; at < i + n; ++at, to += bytes)
+    std::memcpy(to, row_at(at / p_.block_rows, at % p_.block_rows), static_cast<size_t>(bytes));
+  return {space, width};
 }
 
 void AttentionRun::clear_rows_outside(const HeadRows& rows, int64_t width) const {
@@ -176,11 +216,12 @@ void AttentionRun::clear_gradients_outside() const {
 
 KeyRange AttentionRun::visible(int64_t head, int64_t t) const {
   const auto sequence = static_cast<size_t>(head / p_.sequence_heads);
-  const int64_t next =
-      t + 1 + (positions_ != nullptr ? positions_[p_.position_offset[sequence]] : 0);
+  int64_t next = t + 1;
+  if (positions_ != nullptr) next += positions_[p_.position_offset[sequence]];
+  if (table_ != nullptr) next += lengths_[sequence] - queries(static_cast<int64_t>(sequence));
   KeyRange keys{0, this->keys(head / p_.sequence_heads)};
   if (p_.causal) keys.end = std::min(keys.end, next);
-  if (lengths_ != nullptr)
+  if (lengths_ != nullptr && table_ == nullptr)
     keys.end = std::min<int64_t>(keys.end, lengths_[p_.lengths_offset[sequence]]);
   keys.end = std::max<int64_t>(0, keys.end);
   if (p_.window > 0) keys.begin = std::clamp<int64_t>(next - p_.window, 0, keys.end);
@@ -264,15 +305,11 @@ PackedRowLayout::PackedRowLayout(int64_t heads_of_sequence, int64_t sequences, i
       unit_(unit),
       is_ragged_(is_ragged) {}
 
-void fetch_keys(const AttentionProblem& p, const AttentionRun& run, int64_t kv_head, int64_t k0,
-                int64_t n) {
-  const auto rows = [&](const HeadRows& operand, int64_t width) {
-    if (operand.row() != width) return;  // a single key
-    const auto* begin = static_cast<const std::byte*>(run.in(operand, kv_head, k0));
-    for (int64_t at = 0; at < p.bytes(n * width); at += 64) __builtin_prefetch(begin + at, 0, 2);
-  };
-  rows(p.k, p.d);
-  rows(p.v, p.dv);
+void fetch_rows(const AttentionProblem& p, const AttentionRun::Rows& rows, int64_t n,
+                int64_t width) {
+  if (rows.row != width) return;
+  const auto* begin = static_cast<const std::byte*>(rows.data);
+  for (int64_t at = 0; at < p.bytes(n * width); at += 64) __builtin_prefetch(begin + at, 0, 2);
 }
 
 void finish_queries(const AttentionProblem& p, const KernelArgs& args, const AttentionRun& run,
@@ -318,6 +355,7 @@ std::string refuse_tiles(const NodeView& node, GemmPath path) {
   const DType dtype = node.in[0].dtype;
   if (dtype != DType::bf16) return fmt::format("dtype {}: only bf16", name_of(dtype));
   if (std::string refusal = gemm_refusal(path, dtype); !refusal.empty()) return refusal;
+  if (form_of(node).blocks) return "keys in blocks of a pool";
   return refuse_attention(node);
 }
 

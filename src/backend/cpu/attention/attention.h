@@ -56,7 +56,7 @@ struct AttentionProblem {
   bool causal = false;
   int64_t window = 0;
   // Indices of optional operands; -1 if absent.
-  int position = -1, mask = -1, lengths = -1, starts = -1, key = -1, dlse = -1;
+  int position = -1, mask = -1, lengths = -1, starts = -1, blocks = -1, key = -1, dlse = -1;
   HeadRows q, k, v;  // operands; gradients, as results, lie as they do
   HeadRows y;        // result, or operand of the gradient ...
   HeadRows dy;       // ... which has this, too
@@ -64,15 +64,18 @@ struct AttentionProblem {
 
   DType mask_dtype = DType::f32;
   float masked = 0;
-  int64_t mask_row = 0, mask_column = 0;  // strides of the mask, 0 where it is broadcast
-  std::vector<int64_t> mask_offset;       // [heads] or, where sequences share them, of one
-  int64_t longest = 0;                    // rows of a sequence that a mask by distance covers
+  int64_t mask_row = 0, mask_column = 0;      // strides of the mask, 0 where it is broadcast
+  std::vector<int64_t> mask_offset;           // [heads] or, where sequences share them, of one
+  int64_t longest = 0;                        // rows of a sequence that a mask by distance covers
+  int64_t block_rows = 0, table_columns = 0;  // keys in blocks of a pool
   std::vector<int64_t> position_offset, lengths_offset;  // [sequences]
   uint32_t threshold = 0, stream = 0;
   float keep_scale = 1;
 
   explicit AttentionProblem(const NodeView& node);
   bool is_ragged() const { return starts >= 0; }
+  /// Whether keys and values lie in blocks of a pool of s rows.
+  bool in_blocks() const { return blocks >= 0; }
   int64_t kv_head(int64_t head) const { return head / group; }
   /// Number of rows of all query heads, and of all key heads.
   int64_t query_rows() const { return (is_ragged() ? sequence_heads : heads) * t; }
@@ -95,8 +98,8 @@ std::string refuse_attention(const NodeView& node);
 /// One run of a problem: addresses the rows of each sequence and applies masks to the scores.
 class AttentionRun {
  public:
-  /// Throws UserError unless the starts of a ragged batch ascend within its rows, and where a
-  /// sequence is longer than a mask by distance allows.
+  /// Throws UserError unless the starts of a ragged batch ascend within its rows, where a sequence
+  /// is longer than a mask by distance allows, and where blocks lie outside the pool.
   AttentionRun(const AttentionProblem& problem, const KernelArgs& args);
 
   int64_t sequence(int64_t head) const { return head / p_.sequence_heads; }
@@ -108,12 +111,22 @@ class AttentionRun {
     return starts_ != nullptr ? starts_[sequence + 1] - starts_[sequence] : p_.t;
   }
   int64_t keys(int64_t sequence) const {
+    if (table_ != nullptr) return lengths_[sequence];
     return starts_ != nullptr ? starts_[sequence + 1] - starts_[sequence] : p_.s;
   }
   /// Returns the address of row i of a head, counted from the first row of its sequence.
   const void* in(const HeadRows& rows, int64_t head, int64_t i = 0) const {
     return static_cast<const std::byte*>(args_.in[rows.at]) + p_.bytes(offset(rows, head, i));
   }
+  /// Rows of a head, `row` elements apart.
+  struct Rows {
+    const void* data;
+    int64_t row;
+  };
+  /// Returns keys or values [i, i + n) of a head, each of `width` columns: where they lie, or, if
+  /// they lie in blocks of the pool that are not neighbours, copied into `space` [n, width].
+  Rows key_rows(const HeadRows& rows, int64_t kv_head, int64_t i, int64_t n, int64_t width,
+                void* space) const;
   void* out(const HeadRows& rows, int64_t head, int64_t i = 0) const {
     return static_cast<std::byte*>(args_.out[rows.at]) + p_.bytes(offset(rows, head, i));
   }
@@ -164,6 +177,7 @@ class AttentionRun {
     return {{{0, starts_[0]}, {starts_[p_.sequences], p_.t}}};
   }
   void clear_rows_outside(const HeadRows& rows, int64_t width) const;
+  void check_blocks() const;
 
   const AttentionProblem& p_;
   const KernelArgs& args_;
@@ -172,6 +186,7 @@ class AttentionRun {
   const int32_t* positions_ = nullptr;
   const void* mask_ = nullptr;
   const int32_t* lengths_ = nullptr;
+  const int32_t* table_ = nullptr;  // [sequences, table_columns]
   RngKey key_;
 };
 
@@ -217,10 +232,10 @@ class PackedRowLayout {
 
 /// One query of each head: how many heads that share their keys are one task.
 int64_t heads_of_one_query(const AttentionProblem& problem, int64_t threads);
-/// Asks for keys and values that one query reads once: runs of a head are over before the hardware
-/// notices them.
-void fetch_keys(const AttentionProblem& problem, const AttentionRun& run, int64_t kv_head,
-                int64_t k0, int64_t n);
+/// Prefetches n keys or values of `width` columns that one query reads once: the rows of a head end
+/// before the hardware notices them. Rows that other heads share are left to the hardware.
+void fetch_rows(const AttentionProblem& problem, const AttentionRun::Rows& rows, int64_t n,
+                int64_t width);
 
 /// Writes y and lse of some queries: `sums` are the weighted values, [count, ld], divided here. A
 /// query that saw no key has a total of 0 and becomes NaN.

@@ -6,6 +6,10 @@
 // multiples of kKeyBlock: a block in which a query sees nothing changes nothing. So one query by
 // itself (a decode step) equals the same query in a batch. It reads keys and values where they lie,
 // once for all heads that share them where there are tasks enough without.
+//
+// Keys are packed for the products once for all blocks of queries. Where they lie in blocks of a
+// pool, whose sequences may be many times as long as the queries, each block of queries packs them
+// again, so that scratch memory does not grow with the pool.
 
 #include <algorithm>
 #include <limits>
@@ -26,15 +30,22 @@ class Forward final : public Kernel {
         copies_(row_copies(p_.dtype)) {
     slots_ = thread_count();
     one_query_ = p_.t == 1 && !p_.is_ragged();
-    if (one_query_) heads_at_once_ = heads_of_one_query(p_, slots_);
+    prepares_keys_ = !one_query_ && !p_.in_blocks();
+    if (one_query_ || p_.in_blocks()) heads_at_once_ = heads_of_one_query(p_, slots_);
     copy_v_ = !one_query_ && (!reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.v));
-    packed_ = PackedRowLayout(p_.sequence_kv_heads, p_.sequences, p_.s, p_.is_ragged(), kKeyBlock,
-                              gemm_.nr);
-    ScratchLayout layout;
-    if (!one_query_) packed_k_ = layout.take_floats(packed_.rows() * p_.d);
-    if (copy_v_) float_v_ = layout.take_floats(p_.key_rows() * padded(p_.dv));
+    ScratchLayout layout, slot;
+    if (prepares_keys_) {
+      packed_ = PackedRowLayout(p_.sequence_kv_heads, p_.sequences, p_.s, p_.is_ragged(), kKeyBlock,
+                                gemm_.nr);
+      packed_k_ = layout.take_floats(packed_.rows() * p_.d);
+      if (copy_v_) float_v_ = layout.take_floats(p_.key_rows() * padded(p_.dv));
+    } else if (p_.in_blocks()) {
+      packed_k_ = slot.take_floats(blocks_of(kKeyBlock, gemm_.nr) * gemm_.nr * p_.d);
+      if (copy_v_) float_v_ = slot.take_floats(kKeyBlock * padded(p_.dv));
+      gathered_k_ = slot.take(p_.bytes(kKeyBlock * p_.d));
+      gathered_v_ = slot.take(p_.bytes(kKeyBlock * p_.dv));
+    }
     per_slot_ = layout.bytes();
-    ScratchLayout slot;
     scores_ = slot.take_floats(kQueryBlock * kKeyBlock);
     sums_ = slot.take_floats(kQueryBlock * padded(p_.dv));
     q_ = slot.take_floats(kQueryBlock * padded(p_.d));
@@ -52,8 +63,10 @@ class Forward final : public Kernel {
                          kQueryBlock);
     parallel_pieces(query_blocks_.count(), slots_, [&](int64_t task, int slot) {
       // Under a causal mask the last queries have the most keys: they come first.
-      const auto [head, index, blocks] = query_blocks_[task];
-      query_block(run, head * heads_at_once_, (blocks - 1 - index) * kQueryBlock, slot);
+      const auto [heads, index, blocks] = query_blocks_[task];
+      const int64_t head = heads * heads_at_once_, t0 = (blocks - 1 - index) * kQueryBlock;
+      if (is_one_query(run, head)) return query_block(run, head, t0, heads_at_once_, slot);
+      for (int64_t h = 0; h < heads_at_once_; ++h) query_block(run, head + h, t0, 0, slot);
     });
     run.rows.finish_queries_outside();
   }
@@ -74,16 +87,28 @@ class Forward final : public Kernel {
   float* in_slot(const Run& run, int slot, int64_t offset) const {
     return run.at(per_slot_ + slot * slot_bytes_ + offset);
   }
-  const std::byte* keys(const Run& run, int64_t kv_head, int64_t k0) const {
-    return static_cast<const std::byte*>(run.rows.in(p_.k, kv_head, k0));
+  /// Whether the sequence of a head has one query, which reads keys and values where they lie.
+  bool is_one_query(const Run& run, int64_t head) const {
+    return one_query_ || (p_.in_blocks() && run.rows.queries(run.rows.sequence(head)) == 1);
   }
-  const std::byte* values(const Run& run, int64_t kv_head, int64_t k0) const {
-    return static_cast<const std::byte*>(run.rows.in(p_.v, kv_head, k0));
+
+  /// Keys and values of a block as the products read them: packed and f32, or, for one query, as
+  /// they lie.
+  struct KeyBlock {
+    const float* packed_k;
+    FloatRows float_v;
+    AttentionRun::Rows k, v;
+  };
+  void pack_keys(const AttentionRun::Rows& k, int64_t n, float* to) const {
+    packing_.pack_b(p_.dtype, k.data, k.row, true, p_.d, n, to);
+  }
+  void widen_values(const AttentionRun::Rows& v, int64_t n, float* to) const {
+    copies_.widen(v.data, v.row, p_.dv, n, to, padded(p_.dv));
   }
 
   /// Packs the keys of every head, and converts its values, once.
   void prepare_keys(const Run& run) {
-    if (one_query_ || p_.t == 0) return;  // one query reads them once: not worth it
+    if (!prepares_keys_ || p_.t == 0) return;
     key_blocks_.divide(run.rows, p_.sequences, true, p_.sequence_kv_heads, kKeyBlock);
     parallel_pieces(key_blocks_.count(), slots_, [&](int64_t task, int) {
       const auto [kv_head, index, blocks] = key_blocks_[task];
@@ -92,18 +117,49 @@ class Forward final : public Kernel {
       const KeyRange seen = run.rows.visible(kv_head * p_.group, 0, queries, kKeyBlock);
       const int64_t n = std::min(kKeyBlock, seen.end - k0);
       if (n <= 0 || k0 < seen.begin) return;
-      packing_.pack_b(p_.dtype, keys(run, kv_head, k0), p_.k.row(), true, p_.d, n,
-                      packed_keys(run, kv_head, k0));
+      pack_keys({run.rows.in(p_.k, kv_head, k0), p_.k.row()}, n, packed_keys(run, kv_head, k0));
       if (copy_v_)
-        copies_.widen(values(run, kv_head, k0), p_.v.row(), p_.dv, n,
-                      float_values(run, kv_head, k0), padded(p_.dv));
+        widen_values({run.rows.in(p_.v, kv_head, k0), p_.v.row()}, n,
+                     float_values(run, kv_head, k0));
     });
   }
 
+  KeyBlock key_block(const Run& run, int64_t kv_head, int64_t k0, int64_t n, bool one_query,
+                     int slot) const {
+    if (prepares_keys_) {
+      const auto* v = static_cast<const float*>(run.rows.in(p_.v, kv_head, k0));
+      return {packed_keys(run, kv_head, k0),
+              copy_v_ ? FloatRows{float_values(run, kv_head, k0), padded(p_.dv)}
+                      : FloatRows{v, p_.v.row()},
+              {},
+              {}};
+    }
+    KeyBlock block{};
+    block.k = run.rows.key_rows(p_.k, kv_head, k0, n, p_.d, in_slot(run, slot, gathered_k_));
+    block.v = run.rows.key_rows(p_.v, kv_head, k0, n, p_.dv, in_slot(run, slot, gathered_v_));
+    if (one_query) {
+      fetch_rows(p_, block.k, n, p_.d);
+      fetch_rows(p_, block.v, n, p_.dv);
+      return block;
+    }
+    float* const packed = in_slot(run, slot, packed_k_);
+    pack_keys(block.k, n, packed);
+    block.packed_k = packed;
+    if (copy_v_) {
+      float* const values = in_slot(run, slot, float_v_);
+      widen_values(block.v, n, values);
+      block.float_v = {values, padded(p_.dv)};
+    } else {
+      block.float_v = {static_cast<const float*>(block.v.data), block.v.row};
+    }
+    return block;
+  }
+
   /// Rows of a block: queries from t0 on of a head, or query 0 of heads that share their keys.
-  FloatRows query_rows(const Run& run, int64_t head, int64_t t0, int64_t count, int slot) const {
+  FloatRows query_rows(const Run& run, int64_t head, int64_t t0, int64_t count, bool one_query,
+                       int slot) const {
     const void* q = run.rows.in(p_.q, head, t0);
-    const int64_t row = one_query_ ? p_.q.step.head : p_.q.row();
+    const int64_t row = one_query ? p_.q.step.head : p_.q.row();
     if (p_.dtype == DType::f32 && !p_.in_few_sets(p_.q))  // whose rows need no padding
       return {static_cast<const float*>(q), row};
     float* to = in_slot(run, slot, q_);
@@ -112,8 +168,8 @@ class Forward final : public Kernel {
   }
 
   /// scores: [count, kKeyBlock] = scale q kᵀ of n keys.
-  void score(const Run& run, int64_t kv_head, const FloatRows& q, int64_t count, int64_t k0,
-             int64_t n, int slot, float* scores) const {
+  void score(const Run& run, const KeyBlock& keys, const FloatRows& q, int64_t count, int64_t n,
+             bool one_query, int slot, float* scores) const {
     GemmBlock block;
     block.rows = count;
     block.cols = n;
@@ -125,15 +181,17 @@ class Forward final : public Kernel {
     block.alpha = p_.scale;
     block.c = scores;
     block.ldc = kKeyBlock;
-    if (!one_query_) {
-      block.set_packed(packed_keys(run, kv_head, k0), gemm_.nr);
+    if (!one_query) {
+      block.set_packed(keys.packed_k, gemm_.nr);
       return gemm_.multiply(block);
     }
-    block.b = keys(run, kv_head, k0);
+    block.b = keys.k.data;
     block.b_dtype = p_.dtype;
-    block.b_k = p_.k.row();
+    block.b_k = keys.k.row;
     block.b_trans = true;
-    block.b_tail = tail(run, slot, block, keys(run, kv_head, k0 + n - n % gemm_.lanes));
+    block.b_tail = tail(
+        run, slot, block,
+        static_cast<const std::byte*>(keys.k.data) + p_.bytes((n - n % gemm_.lanes) * keys.k.row));
     multiply_rows(block, count);
   }
 
@@ -157,8 +215,8 @@ class Forward final : public Kernel {
   }
 
   /// sums: [count, padded(dv)] = or += probabilities v of n keys.
-  void weigh(const Run& run, int64_t kv_head, const float* probabilities, int64_t count, int64_t k0,
-             int64_t n, bool add, int slot, float* sums) const {
+  void weigh(const Run& run, const KeyBlock& keys, const float* probabilities, int64_t count,
+             int64_t n, bool add, bool one_query, int slot, float* sums) const {
     GemmBlock block;
     block.rows = count;
     block.cols = p_.dv;
@@ -170,46 +228,49 @@ class Forward final : public Kernel {
     block.c = sums;
     block.ldc = padded(p_.dv);
     block.load_c = add;
-    if (copy_v_) {
-      block.b = float_values(run, kv_head, k0);
-      block.b_k = padded(p_.dv);
-    } else {
-      block.b = values(run, kv_head, k0);
-      block.b_dtype = p_.dtype;
-      block.b_k = p_.v.row();
+    if (!one_query) {
+      block.b = keys.float_v.data;
+      block.b_k = keys.float_v.ld;
+      return multiply_unpacked(gemm_, block);
     }
-    if (!one_query_) return multiply_unpacked(gemm_, block);
+    block.b = keys.v.data;
+    block.b_dtype = p_.dtype;
+    block.b_k = keys.v.row;
     block.b_tail =
-        tail(run, slot, block, values(run, kv_head, k0) + p_.bytes(p_.dv - p_.dv % gemm_.lanes));
+        tail(run, slot, block,
+             static_cast<const std::byte*>(keys.v.data) + p_.bytes(p_.dv - p_.dv % gemm_.lanes));
     block.row_sums = in_slot(run, slot, row_sums_);
     multiply_rows(block, count);
   }
 
-  void query_block(const Run& run, int64_t head, int64_t t0, int slot) const {
+  /// A block of queries from t0 on of a head, or, with `shared_heads` > 0, the one query of so many
+  /// heads that share their keys.
+  void query_block(const Run& run, int64_t head, int64_t t0, int64_t shared_heads, int slot) const {
+    const bool one_query = shared_heads > 0;
     const int64_t queries = run.rows.queries(run.rows.sequence(head));
-    const int64_t count = one_query_ ? heads_at_once_ : std::min(kQueryBlock, queries - t0);
+    const int64_t count = one_query ? shared_heads : std::min(kQueryBlock, queries - t0);
     const int64_t kv_head = p_.kv_head(head), ld = padded(p_.dv);
-    const auto [begin, end] = run.rows.visible(head, t0, one_query_ ? 1 : count, kKeyBlock);
+    const auto [begin, end] = run.rows.visible(head, t0, one_query ? 1 : count, kKeyBlock);
     float* const scores = in_slot(run, slot, scores_);
     float* const sums = in_slot(run, slot, sums_);
-    const FloatRows q = query_rows(run, head, t0, count, slot);
+    const FloatRows q = query_rows(run, head, t0, count, one_query, slot);
     RowState states[kQueryBlock];
     std::fill_n(states, count, RowState{-std::numeric_limits<float>::infinity(), 0});
     if (begin >= end) std::fill_n(sums, count * ld, 0.0f);
     AttentionRun::Space space;
     for (int64_t k0 = begin; k0 < end; k0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, end - k0);
-      if (one_query_) fetch_keys(p_, run.rows, kv_head, k0, n);
-      score(run, kv_head, q, count, k0, n, slot, scores);
+      const KeyBlock keys = key_block(run, kv_head, k0, n, one_query, slot);
+      score(run, keys, q, count, n, one_query, slot, scores);
       for (int64_t r = 0; r < count; ++r) {
-        const ScoreRow row = run.rows.row(one_query_ ? head + r : head, one_query_ ? 0 : t0 + r, k0,
+        const ScoreRow row = run.rows.row(one_query ? head + r : head, one_query ? 0 : t0 + r, k0,
                                           n, scores + r * kKeyBlock, space);
         const float factor = rows_.forward(row, states[r]);
         if (k0 > begin && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
       }
-      weigh(run, kv_head, scores, count, k0, n, k0 > begin, slot, sums);
+      weigh(run, keys, scores, count, n, k0 > begin, one_query, slot, sums);
     }
-    if (!one_query_)
+    if (!one_query)
       return finish_queries(p_, run.args, run.rows, head, t0, count, states, sums, ld);
     for (int64_t r = 0; r < count; ++r)
       finish_queries(p_, run.args, run.rows, head + r, 0, 1, states + r, sums + r * ld, ld);
@@ -223,10 +284,14 @@ class Forward final : public Kernel {
   SequenceBlocks query_blocks_, key_blocks_;
   PackedRowLayout packed_;
   bool one_query_ = false, copy_v_ = false;
-  int64_t heads_at_once_ = 1;  // of one query
-  int64_t slots_ = 1, slot_bytes_ = 0;
-  int64_t packed_k_ = 0, float_v_ = 0, per_slot_ = 0;                // in the scratch memory
-  int64_t scores_ = 0, sums_ = 0, q_ = 0, row_sums_ = 0, tail_ = 0;  // in a slot
+  bool prepares_keys_ = true;  // packs all keys before the first query
+  int64_t heads_at_once_ = 1;  // heads of a task, which share their keys
+  int64_t slots_ = 1, slot_bytes_ = 0, per_slot_ = 0;
+  // Offsets in the scratch memory, or, where keys lie in blocks of a pool, in a slot.
+  int64_t packed_k_ = 0, float_v_ = 0;
+  // Offsets in a slot.
+  int64_t gathered_k_ = 0, gathered_v_ = 0;
+  int64_t scores_ = 0, sums_ = 0, q_ = 0, row_sums_ = 0, tail_ = 0;
 };
 
 }  // namespace

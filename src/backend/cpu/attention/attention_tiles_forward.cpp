@@ -184,7 +184,8 @@ class OneQuery final : public Kernel {
     const auto [begin, end] = run.visible(first, 0, 1, kKeyBlock);
     for (int64_t k0 = begin; k0 < end; k0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, end - k0);
-      fetch_keys(p_, run, kv_head, k0, n);
+      fetch_rows(p_, {run.in(p_.k, kv_head, k0), p_.k.row()}, n, p_.d);
+      fetch_rows(p_, {run.in(p_.v, kv_head, k0), p_.v.row()}, n, p_.dv);
       for (int64_t h = 0; h < heads_at_once_; ++h) {
         float* const sum = sums + h * ld;
         multiply({.rule = rule_,

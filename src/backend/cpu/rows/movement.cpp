@@ -202,6 +202,27 @@ std::unique_ptr<Kernel> prepare_update_slice(const NodeView& node) {
   });
 }
 
+std::unique_ptr<Kernel> prepare_update_rows(const NodeView& node) {
+  const int64_t count = node.in[0].shape.size(0), updates = node.in[1].shape.size(0);
+  const int64_t row = node.in[0].shape.size(1) * element_bytes(node);
+  return make_kernel([=](const KernelArgs& args) {
+    if (args.out[0] != args.in[0])
+      copy_runs(bytes_at(args.out[0]), count * row, bytes_at(args.in[0]), count * row, count * row,
+                1);
+    const auto* slots = static_cast<const int32_t*>(args.in[1]);
+    for (int64_t i = 0; i < updates; ++i)
+      if (slots[i] < -1 || slots[i] >= count)
+        user_error("[update_rows] slot {} lies outside {} rows", slots[i], count);
+    parallel_elements(updates, std::max<int64_t>(1, kByteGrain / std::max<int64_t>(1, row)),
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i)
+                          if (slots[i] >= 0)
+                            copy_run(bytes_at(args.out[0], slots[i] * row),
+                                     bytes_at(args.in[2], i * row), row);
+                      });
+  });
+}
+
 std::unique_ptr<Kernel> prepare_bitcast(const NodeView& node) {
   const auto bytes = static_cast<int64_t>(node.in[0].bytes());
   return make_kernel([=](const KernelArgs& args) {
@@ -222,6 +243,7 @@ std::vector<KernelEntry> movement_kernels() {
           {Op::concat, "copies", any, prepare_concat, !kKnowsStorage, kAllOperands},
           {Op::broadcast_to, "copies", any, prepare_broadcast},
           {Op::update_slice, "copies", any, prepare_update_slice},
+          {Op::update_rows, "copies", any, prepare_update_rows},
           {Op::bitcast, "copies", any, prepare_bitcast}};
 }
 

@@ -1,0 +1,246 @@
+#include "cli/many_texts.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "base/clock.h"
+#include "base/human.h"
+#include "base/tell.h"
+#include "cli/commands.h"
+#include "cli/conversation.h"
+#include "cli/model_option.h"
+#include "cli/prompts_file.h"
+#include "cli/text_maker.h"
+#include "infer/batcher.h"
+#include "machine/device.h"
+#include "sampling/prompt.h"
+#include "sampling/stop_strings.h"
+
+namespace brrr::cli {
+namespace {
+
+using nlohmann::json;
+
+/// One answer to a prompt while it grows.
+struct Answer {
+  const Prompt* prompt;
+  int64_t sample;
+  io::TextStream stream;
+  infer::StopStrings stop;
+  std::string text;
+  std::vector<int32_t> ids;
+  std::vector<double> logprobs;
+  const char* finish_reason = nullptr;  // null while it grows
+
+  Answer(const Prompt& p, int64_t number, const io::Tokenizer& tokenizer)
+      : prompt(&p), sample(number), stream(tokenizer), stop(p.stop) {}
+};
+
+class ManyTexts {
+ public:
+  ManyTexts(const infer::GenerateOptions& options, const io::ModelFolder& model,
+            const PromptsFile& file)
+      : o_(options), model_(model), ends_(text_ends(model)) {
+    if (options.chat) chat_ = chat_template_of(model, !options.tools.empty());
+    if (chat_ && model.tokenizer->end_of_text() >= 0) ends_.insert(model.tokenizer->end_of_text());
+    read(file);
+  }
+
+  /// The lines that could not be run.
+  const std::vector<std::string>& problems() const { return problems_; }
+
+  void run() {
+    if (jobs_.empty()) return;
+    infer::BatcherOptions how;
+    how.precision = dtype_of_precision(o_.precision);
+    how.parallel = std::min(o_.parallel, answers_wanted());
+    how.prefill_tokens = o_.prefill_tokens;
+    how.context = longest();
+    how.pool_positions = pool_positions(how.parallel);
+    how.memory = memory_of(o_, "fewer --parallel, fewer --max-new-tokens, shorter prompts");
+    infer::Batcher batcher(model_.definition, machine::backend_for(o_.device), model_.weights, how);
+    const Stopwatch watch;
+    for (const Job& job : jobs_)
+      for (int64_t sample = 0; sample < job.prompt.answers; ++sample) add(batcher, job, sample);
+    while (batcher.step()) print_finished();
+    print_finished();
+    if (o_.json) {
+      json all = json::array();
+      for (const auto& a : answers_) all.push_back(object_of(*a));
+      write_output(dumped(all) + "\n");
+    }
+    flush_output();
+    report(batcher, watch.seconds());
+  }
+
+ private:
+  struct Job {
+    Prompt prompt;
+    std::vector<int32_t> tokens;
+    int64_t most = 0;  // new tokens of an answer
+    int64_t positions() const { return std::ssize(tokens) + most; }
+  };
+
+  int64_t context() const {
+    return o_.context > 0 ? o_.context : model_.definition->sizes().context;
+  }
+  int64_t answers_wanted() const {
+    int64_t n = 0;
+    for (const Job& job : jobs_) n += job.prompt.answers;
+    return n;
+  }
+  int64_t longest() const {
+    int64_t most = 1;
+    for (const Job& job : jobs_) most = std::max(most, job.positions());
+    return std::min(most, context());
+  }
+  /// Room for the answers that need most.
+  int64_t pool_positions(int64_t parallel) const {
+    std::vector<int64_t> each;
+    for (const Job& job : jobs_)
+      each.insert(each.end(), static_cast<size_t>(std::min(job.prompt.answers, parallel)),
+                  std::min(job.positions(), context()) + models::kBlockRows);
+    std::ranges::sort(each, std::greater<>());
+    each.resize(std::min(each.size(), static_cast<size_t>(parallel)));
+    return std::accumulate(each.begin(), each.end(), int64_t{0});
+  }
+
+  std::vector<int32_t> tokens_of(const Prompt& p) const {
+    if (chat_) return Conversation(o_, model_, &*chat_).ask(p.text);
+    if (!p.text.empty()) return model_.tokenizer->encode(p.text, {.add_special_tokens = true});
+    return begin_of_text(model_);
+  }
+
+  void read(const PromptsFile& file) {
+    problems_ = file.problems;
+    int64_t cut = 0;
+    for (const Prompt& p : file.prompts) {
+      try {
+        Job job{p, tokens_of(p), 0};
+        if (job.tokens.empty()) user_error("the prompt has no tokens; give at least one");
+        job.most = p.max_new_tokens ? *p.max_new_tokens
+                                    : most_new_tokens(o_, model_, std::ssize(job.tokens));
+        cut += std::ssize(job.tokens) > context() ? 1 : 0;
+        jobs_.push_back(std::move(job));
+      } catch (const UserError& e) {
+        problems_.push_back(fmt::format("{}, line {}: {}", o_.prompts, p.line, e.what()));
+      }
+    }
+    if (cut > 0)
+      tell("note: {} longer than the context of {} tokens: only the last {} are read\n",
+           cut == 1 ? "1 prompt is" : fmt::format("{} prompts are", cut), context(),
+           infer::kept_at_the_end(context()));
+  }
+
+  void add(infer::Batcher& batcher, const Job& job, int64_t sample) {
+    answers_.push_back(std::make_unique<Answer>(job.prompt, sample, *model_.tokenizer));
+    Answer& a = *answers_.back();
+    // Decoders treat the beginning of a text differently.
+    a.stream.add(job.tokens);
+    a.stream.settle();
+    infer::SequenceRequest request;
+    request.prompt = job.tokens;
+    request.sampling = job.prompt.sampling;
+    request.sample_number = static_cast<uint32_t>(sample);
+    request.max_new_tokens = job.most;
+    request.wants_logprobs = o_.logprobs;
+    request.prompt_lookup = o_.prompt_lookup;
+    request.on_token = [this, &a](int32_t token, double logprob) {
+      if (ends_.contains(token)) return false;
+      a.ids.push_back(token);
+      if (o_.logprobs) a.logprobs.push_back(logprob);
+      a.text += a.stop.add(a.stream.add(std::span(&token, 1)));
+      return !a.stop.found();
+    };
+    request.on_finish = [this, &a](infer::Finish why) {
+      a.text += a.stop.add(a.stream.finish());
+      a.text += a.stop.finish();
+      a.finish_reason = why == infer::Finish::length && !a.stop.found() ? "length" : "stop";
+      finished_.push_back(&a);
+    };
+    batcher.add(std::move(request));
+  }
+
+  json object_of(const Answer& a) const {
+    json j;
+    j["id"] = a.prompt->id;
+    if (a.prompt->answers > 1) j["index"] = a.sample;
+    j["text"] = a.text;
+    j["ids"] = a.ids;
+    j["finish_reason"] = a.finish_reason;
+    if (o_.logprobs) j["logprobs"] = a.logprobs;
+    return j;
+  }
+  static std::string dumped(const json& j) {
+    return j.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+
+  void print_finished() {
+    if (!o_.json) {
+      const auto print = [&](const Answer& a) { write_output(dumped(object_of(a)) + "\n"); };
+      if (o_.ordered)
+        for (; printed_ < answers_.size() && answers_[printed_]->finish_reason; ++printed_)
+          print(*answers_[printed_]);
+      else
+        for (const Answer* a : finished_) print(*a);
+      if (!finished_.empty()) flush_output();
+    }
+    finished_.clear();
+  }
+
+  void report(const infer::Batcher& batcher, double seconds) const {
+    const infer::BatcherCounts& c = batcher.counts();
+    const double speed = seconds > 0 ? static_cast<double>(c.generated) / seconds : 0;
+    std::string notes;
+    const auto note = [&](int64_t n, const std::string& what) {
+      if (n > 0) notes += fmt::format(", {}", what);
+    };
+    note(c.shared, fmt::format("{} of prompts shared", counted(c.shared, "token")));
+    note(c.guessed, fmt::format("{} of {} guesses right", c.guessed_right, c.guessed));
+    note(c.preempted,
+         fmt::format("{} computed again for want of memory", counted(c.preempted, "text")));
+    tell("{}, {} in {}, {:.0f} tokens/s in {} ({:.1f}% padding{}); a cache of {}\n",
+         counted(std::ssize(answers_), "text"), counted(c.generated, "token"),
+         duration_text(seconds), speed, counted(c.steps, "step"),
+         100 * static_cast<double>(c.padded_tokens) /
+             static_cast<double>(std::max<int64_t>(1, c.padded_tokens + c.tokens)),
+         notes, memory_text(batcher.pool_bytes()));
+  }
+
+  const infer::GenerateOptions& o_;
+  const io::ModelFolder& model_;
+  std::optional<io::ChatTemplate> chat_;
+  std::set<int32_t> ends_;
+  std::deque<Job> jobs_;
+  std::vector<std::string> problems_;
+  std::vector<std::unique_ptr<Answer>> answers_;
+  std::vector<const Answer*> finished_;  // since they were printed
+  size_t printed_ = 0;                   // in order
+};
+
+}  // namespace
+
+int generate_many(const infer::GenerateOptions& options, const io::ModelFolder& model) {
+  if (const Backend backend = machine::backend_for(options.device);
+      !infer::Batcher::runs_on(backend))
+    user_error("--prompts: {} has no attention for caches in blocks; use --device cpu",
+               options.device);
+  Prompt defaults;
+  defaults.sampling = sampling_of(options, model.generation);
+  infer::validate(defaults.sampling);
+  defaults.stop = options.was_given("stop") ? options.stop : model.generation.stop_strings;
+  defaults.answers = options.num_samples;
+  const PromptsFile file = read_prompts(options.prompts, defaults);
+  if (file.prompts.empty() && file.problems.empty())
+    user_error("{} has no prompts", options.prompts == "-" ? "standard input" : options.prompts);
+  ManyTexts texts(options, model, file);
+  texts.run();
+  for (const std::string& problem : texts.problems()) tell("error: {}\n", problem);
+  return texts.problems().empty() ? 0 : 1;
+}
+
+}  // namespace brrr::cli

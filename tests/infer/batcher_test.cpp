@@ -1,0 +1,260 @@
+// Batcher: every text has the tokens that it has alone, whatever runs beside it, when it came, how
+// its prompt was divided into steps, and whether it was preempted.
+
+#include "infer/batcher.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "backend/cpu/target.h"
+#include "base/threads/thread_team.h"
+#include "infer/generator.h"
+#include "models/initialise.h"
+#include "support/long_proof.h"
+
+namespace brrr::infer {
+namespace {
+
+constexpr int64_t kVocabulary = 61, kContext = 96;
+
+models::ModelPtr model_of(const std::string& architecture, KeyValues settings) {
+  for (const auto& [name, value] : KeyValues{{"n-layer", "2"}, {"n-head", "4"}, {"n-embd", "64"}})
+    settings.emplace_back(name, value);
+  return models::find_architecture(architecture)
+      .describe({.settings = std::move(settings), .vocabulary = kVocabulary, .context = kContext});
+}
+
+/// Larger weights than a new model's, so that texts differ.
+std::shared_ptr<const WeightSource> lively_weights(const models::Model& model) {
+  return models::made_weights(model, [initial = models::initial_weights(model, 5)](
+                                         std::string_view name, std::span<float> out) {
+    initial(name, out);
+    if (name.find("norm") != std::string_view::npos || name.find("ln_") != std::string_view::npos)
+      return;
+    for (float& x : out) x *= 6;
+  });
+}
+
+struct BatchedText {
+  SequenceRequest request;
+  int64_t arrives = 0;                       // at this step
+  std::optional<int64_t> cancelled_after{};  // so many tokens
+};
+
+std::vector<BatchedText> many_texts(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](uint32_t n) { return static_cast<int64_t>(random() % n); };
+  std::vector<int32_t> prefix(40);
+  for (int32_t& token : prefix) token = static_cast<int32_t>(below(kVocabulary));
+  std::vector<BatchedText> texts;
+  for (size_t i = 0; i < count; ++i) {
+    BatchedText t;
+    // Some share a prefix of whole blocks, some of a part of one.
+    if (i % 3 == 0) t.request.prompt.assign(prefix.begin(), prefix.begin() + 7 + below(33));
+    for (int64_t n = 1 + below(i % 7 == 0 ? 110 : 30); n > 0; --n)
+      t.request.prompt.push_back(static_cast<int32_t>(below(kVocabulary)));
+    t.request.max_new_tokens = 1 + below(i % 5 == 0 ? 120 : 25);
+    t.request.sampling.temperature = i % 4 == 0 ? 0 : 1;
+    t.request.sampling.top_k = i % 2 == 0 ? 0 : 20;
+    t.request.sampling.repetition_penalty = i % 6 == 1 ? 1.2 : 1;
+    t.request.sampling.seed = static_cast<uint32_t>(i);
+    t.request.prompt_lookup = i % 3 == 1 ? 4 : 0;
+    t.arrives = below(30);
+    if (i % 9 == 4) t.cancelled_after = below(8);
+    texts.push_back(std::move(t));
+  }
+  return texts;
+}
+
+class BatcherTexts : public testing::Test {
+ protected:
+  /// The tokens of each text, which arrive and are cancelled as they say.
+  static std::vector<std::vector<int32_t>> generate(Batcher& batcher,
+                                                    const std::vector<BatchedText>& texts) {
+    std::vector<std::vector<int32_t>> made(texts.size());
+    std::vector<Batcher::Id> ids(texts.size(), 0);
+    std::vector<int> ends(texts.size(), 0);
+    int64_t step = 0;
+    for (bool more = true; more || step < 40; ++step) {
+      for (size_t i = 0; i < texts.size(); ++i) {
+        if (texts[i].arrives != step) continue;
+        SequenceRequest request = texts[i].request;
+        request.on_token = [&, i](int32_t token, double) {
+          made[i].push_back(token);
+          return true;
+        };
+        request.on_finish = [&, i](Finish) { ++ends[i]; };
+        ids[i] = batcher.add(std::move(request));
+      }
+      for (size_t i = 0; i < texts.size(); ++i)
+        if (ids[i] != 0 && texts[i].cancelled_after &&
+            std::ssize(made[i]) >= *texts[i].cancelled_after)
+          batcher.cancel(ids[i]);
+      more = batcher.step();
+    }
+    EXPECT_EQ(ends, std::vector<int>(texts.size(), 1));
+    return made;
+  }
+  /// Each text by itself in a batcher of one sequence.
+  static std::vector<std::vector<int32_t>> alone(const models::ModelPtr& model, DType precision,
+                                                 const std::vector<BatchedText>& texts) {
+    Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model),
+                    {.precision = precision, .parallel = 1});
+    std::vector<std::vector<int32_t>> made;
+    for (BatchedText text : texts) {
+      text.arrives = 0;
+      text.cancelled_after.reset();
+      text.request.prompt_lookup = 0;
+      made.push_back(generate(batcher, {text})[0]);
+    }
+    return made;
+  }
+  static void expect_same(const std::vector<std::vector<int32_t>>& got,
+                          const std::vector<std::vector<int32_t>>& expected,
+                          const std::vector<BatchedText>& texts, const std::string& how) {
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (!texts[i].cancelled_after) {
+        EXPECT_EQ(got[i], expected[i]) << how << ", text " << i;
+        continue;
+      }
+      ASSERT_LE(got[i].size(), expected[i].size());
+      EXPECT_TRUE(std::equal(got[i].begin(), got[i].end(), expected[i].begin()))
+          << how << ", text " << i;
+    }
+  }
+};
+
+struct BatchedModel {
+  const char* name;
+  std::string architecture;
+  KeyValues settings;
+};
+const BatchedModel kBatchedModels[] = {
+    {"gpt2", "gpt2", {}},
+    {"llama", "llama", {{"num-key-value-heads", "2"}}},
+    {"mistral", "llama", {{"model-type", "mistral"}, {"sliding-window", "21"}}},
+    {"gemma3", "gemma3", {{"num-key-value-heads", "1"}}},
+    {"gpt_neox", "gpt_neox", {}},
+};
+
+class BatcherModels : public BatcherTexts, public testing::WithParamInterface<BatchedModel> {};
+INSTANTIATE_TEST_SUITE_P(Architectures, BatcherModels, testing::ValuesIn(kBatchedModels),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST_P(BatcherModels, TextsHaveTheTokensThatTheyHaveAlone) {
+  const models::ModelPtr model = model_of(GetParam().architecture, GetParam().settings);
+  const std::vector<BatchedText> texts = many_texts(test::is_long() ? 200 : 30, 3);
+  const int threads = thread_count();
+  for (const DType precision : {DType::f32, DType::bf16, DType::f16}) {
+    if (precision == DType::f16 && !test::is_long() && GetParam().architecture != "llama") continue;
+    const auto expected = alone(model, precision, texts);
+    struct Way {
+      int64_t parallel, prefill, pool;
+      int threads;
+    };
+    for (const Way& way : {Way{16, 256, 0, 2}, Way{3, 7, 0, 1}, Way{8, 64, 2 * kContext, 2}}) {
+      set_thread_count(way.threads);
+      Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model),
+                      {.precision = precision,
+                       .parallel = way.parallel,
+                       .prefill_tokens = way.prefill,
+                       .pool_positions = way.pool});
+      const auto got = generate(batcher, texts);
+      set_thread_count(threads);
+      expect_same(
+          got, expected, texts,
+          fmt::format("{}, {} at once, {} tokens of prompts, pool of {}, {} threads",
+                      name_of(precision), way.parallel, way.prefill, way.pool, way.threads));
+      EXPECT_GT(batcher.counts().shared, 0);
+      if (way.pool > 0) {
+        EXPECT_GT(batcher.counts().preempted, 0);
+      }
+      EXPECT_EQ(batcher.running() + batcher.waiting(), 0);
+    }
+  }
+}
+
+// The generator of single texts has other graphs, but the same sums.
+TEST_P(BatcherModels, TextsAreThoseOfTheGenerator) {
+  const models::ModelPtr model = model_of(GetParam().architecture, GetParam().settings);
+  const std::vector<BatchedText> texts = many_texts(12, 8);
+  const auto got = alone(model, DType::f32, texts);
+  Generator generator(model, cpu::cpu_backend(), lively_weights(*model));
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const SequenceRequest& r = texts[i].request;
+    EXPECT_EQ(got[i], generator.generate(r.prompt, r.max_new_tokens, Sampler(r.sampling, 0))) << i;
+  }
+}
+
+TEST_F(BatcherTexts, AnswersToOnePromptShareItsBlocks) {
+  const models::ModelPtr model = model_of("llama", {});
+  std::vector<BatchedText> texts = many_texts(4, 1);
+  for (uint32_t i = 0; i < 4; ++i) {
+    texts[i] = texts[0];
+    texts[i].request.prompt.resize(50, 9);
+    texts[i].request.sampling.temperature = 1;
+    texts[i].request.sample_number = i;
+    texts[i].arrives = 0;
+  }
+  Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model));
+  const auto made = generate(batcher, texts);
+  // Three whole blocks, by three of the four.
+  EXPECT_EQ(batcher.counts().shared, 3 * 48);
+  EXPECT_NE(made[0], made[1]);
+  expect_same(made, alone(model, DType::f32, texts), texts, "four answers");
+}
+
+TEST_F(BatcherTexts, LookupKeepsTheTextAndSavesSteps) {
+  const models::ModelPtr model = model_of("gpt2", {});
+  BatchedText text;
+  // Greedy texts of small models repeat themselves.
+  for (int32_t i = 0; i < 20; ++i) text.request.prompt.push_back(i % 4);
+  text.request.max_new_tokens = 70;
+  text.request.sampling.temperature = 0;
+  const auto expected = alone(model, DType::f32, {text});
+  text.request.prompt_lookup = 8;
+  Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model));
+  EXPECT_EQ(generate(batcher, {text}), expected);
+  EXPECT_GT(batcher.counts().guessed_right, 10);
+  EXPECT_EQ(batcher.counts().generated, 70);
+  EXPECT_EQ(batcher.counts().steps, 71 - batcher.counts().guessed_right);
+}
+
+TEST_F(BatcherTexts, LogProbabilitiesAreThoseOfTheModel) {
+  const models::ModelPtr model = model_of("gpt2", {});
+  SequenceRequest request;
+  request.prompt = {1, 2, 3};
+  request.max_new_tokens = 3;
+  request.sampling.temperature = 0;
+  request.wants_logprobs = true;
+  std::vector<double> got;
+  std::vector<int32_t> text = request.prompt;
+  request.on_token = [&](int32_t token, double logprob) {
+    got.push_back(logprob);
+    text.push_back(token);
+    return true;
+  };
+  Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model));
+  batcher.add(request);
+  while (batcher.step()) {
+  }
+  ASSERT_EQ(got.size(), 3);
+  for (const double x : got) {
+    EXPECT_LT(x, 0);
+    EXPECT_GT(x, -std::log(static_cast<double>(kVocabulary)));  // the likeliest of them
+  }
+}
+
+TEST_F(BatcherTexts, RefusesPromptsThatNoModelReads) {
+  const models::ModelPtr model = model_of("gpt2", {});
+  Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model), {.parallel = 1});
+  EXPECT_THROW(batcher.add({}), UserError);
+  SequenceRequest outside;
+  outside.prompt = {static_cast<int32_t>(kVocabulary)};
+  EXPECT_THROW(batcher.add(outside), UserError);
+  EXPECT_FALSE(batcher.step());
+}
+
+}  // namespace
+}  // namespace brrr::infer
