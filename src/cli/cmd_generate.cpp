@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/human.h"
 #include "base/memory.h"
@@ -27,32 +28,57 @@ std::vector<int32_t> prompt_of(const infer::GenerateOptions& o, const io::ModelF
   return begin_of_text(model);
 }
 
+/// Prints samples that are made at once one after the other: the first that has not ended as it
+/// comes, the others when it is their turn.
+class SamplePrinter {
+ public:
+  explicit SamplePrinter(int64_t samples) : held_(static_cast<size_t>(samples)) {}
+
+  void add(int64_t sample, std::string_view text, bool ends) {
+    Held& held = held_[static_cast<size_t>(sample)];
+    held.text += text;
+    held.has_ended = ends;
+    while (shown_ < held_.size()) {
+      Held& next = held_[shown_];
+      if (held_.size() > 1 && !next.has_begun)
+        write_output(fmt::format("{}--- {} ---\n", shown_ > 0 ? "\n" : "", shown_ + 1));
+      next.has_begun = true;
+      write_output(std::exchange(next.text, ""));
+      if (!next.has_ended) break;
+      write_output("\n");
+      ++shown_;
+    }
+    flush_output();
+  }
+
+ private:
+  struct Held {
+    std::string text;
+    bool has_begun = false, has_ended = false;
+  };
+  std::vector<Held> held_;
+  size_t shown_ = 0;
+};
+
 /// Makes the samples of one prompt and prints them. `echoes`: with the prompt before them.
 void print_samples(const infer::GenerateOptions& options, const io::ModelFolder& model,
                    TextMaker& maker, const std::vector<int32_t>& prompt, bool echoes) {
   const bool stream = options.stream && !options.json, many = options.num_samples > 1;
-  const auto print = [](std::string_view text) {
-    write_output(text);
-    flush_output();
-  };
-  std::vector<std::string> texts;
-  std::string said;
-  std::vector<std::vector<int32_t>> all_ids;
-  for (int64_t sample = 0; sample < options.num_samples; ++sample) {
-    if (stream && many) fmt::print("{}--- {} ---\n", sample ? "\n" : "", sample + 1);
-    TextMaker::Text made = maker.make(prompt, sample, echoes, [&](std::string_view text) {
-      if (stream) print(text);
-    });
-    if (stream) print("\n");
-    said = made.said;
-    texts.push_back(echoes ? made.said + made.text : made.text);
-    all_ids.push_back(std::move(made.ids));
+  SamplePrinter printer(options.num_samples);
+  const auto made = maker.make(prompt, options.num_samples, echoes,
+                               [&](int64_t sample, std::string_view text, bool ends) {
+                                 if (stream) printer.add(sample, text, ends);
+                               });
+  nlohmann::json texts, ids;
+  for (const TextMaker::Text& each : made) {
+    texts.push_back(echoes ? each.said + each.text : each.text);
+    ids.push_back(each.ids);
   }
   if (options.json) {
     nlohmann::json j;
-    j["text"] = many ? nlohmann::json(texts) : nlohmann::json(texts[0]);
-    j["ids"] = many ? nlohmann::json(all_ids) : nlohmann::json(all_ids[0]);
-    j["prompt"] = said;
+    j["text"] = many ? texts : texts[0];
+    j["ids"] = many ? ids : ids[0];
+    j["prompt"] = made[0].said;
     j["prompt_ids"] = prompt;
     j["seed"] = options.seed;
     j["tokens"] = maker.tokens();
@@ -62,7 +88,8 @@ void print_samples(const infer::GenerateOptions& options, const io::ModelFolder&
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (!stream) {
     for (size_t i = 0; i < texts.size(); ++i)
-      fmt::print("{}{}\n", many ? fmt::format("--- {} ---\n", i + 1) : "", texts[i]);
+      fmt::print("{}{}\n", many ? fmt::format("--- {} ---\n", i + 1) : "",
+                 texts[i].get<std::string>());
   }
 }
 

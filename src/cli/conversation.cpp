@@ -209,12 +209,13 @@ void converse(TextMaker& maker, Conversation& conversation, const std::string& f
       tell("{}\n", e.what());
       continue;
     }
+    maker.begin_answer(number++);
     const TextMaker::Text made = maker.make(
-        prompt, number++, false,
-        [&](std::string_view text) {
+        prompt, 1, false,
+        [&](int64_t, std::string_view text, bool) {
           if (options.stream) print(text);
         },
-        [] { return g_interrupts > 0; });
+        [] { return g_interrupts > 0; })[0];
     print((options.stream ? "" : made.text) + "\n");
     conversation.answer(made.text);
   }

@@ -17,27 +17,20 @@
 #include "cli/text_maker.h"
 #include "infer/batcher.h"
 #include "machine/device.h"
-#include "sampling/prompt.h"
-#include "sampling/stop_strings.h"
+#include "sampling/continuation.h"
 
 namespace brrr::cli {
 namespace {
 
 using nlohmann::json;
 
-/// One answer to a prompt while it grows.
+/// One answer to a prompt.
 struct Answer {
   const Prompt* prompt;
   int64_t sample;
-  io::TextStream stream;
-  infer::StopStrings stop;
-  std::string text;
-  std::vector<int32_t> ids;
-  std::vector<double> logprobs;
+  GrowingText text;
+  std::vector<double> logprobs;         // of its tokens
   const char* finish_reason = nullptr;  // null while it grows
-
-  Answer(const Prompt& p, int64_t number, const io::Tokenizer& tokenizer)
-      : prompt(&p), sample(number), stream(tokenizer), stop(p.stop) {}
 };
 
 class ManyTexts {
@@ -137,11 +130,12 @@ class ManyTexts {
   }
 
   void add(infer::Batcher& batcher, const Job& job, int64_t sample) {
-    answers_.push_back(std::make_unique<Answer>(job.prompt, sample, *model_.tokenizer));
+    answers_.push_back(std::make_unique<Answer>(
+        Answer{&job.prompt,
+               sample,
+               GrowingText(*model_.tokenizer, job.tokens, ends_, job.prompt.stop),
+               {}}));
     Answer& a = *answers_.back();
-    // Decoders treat the beginning of a text differently.
-    a.stream.add(job.tokens);
-    a.stream.settle();
     infer::SequenceRequest request;
     request.prompt = job.tokens;
     request.sampling = job.prompt.sampling;
@@ -150,16 +144,14 @@ class ManyTexts {
     request.wants_logprobs = o_.logprobs;
     request.prompt_lookup = o_.prompt_lookup;
     request.on_token = [this, &a](int32_t token, double logprob) {
-      if (ends_.contains(token)) return false;
-      a.ids.push_back(token);
-      if (o_.logprobs) a.logprobs.push_back(logprob);
-      a.text += a.stop.add(a.stream.add(std::span(&token, 1)));
-      return !a.stop.found();
+      const size_t before = a.text.ids().size();
+      a.text.add(token);
+      if (o_.logprobs && a.text.ids().size() > before) a.logprobs.push_back(logprob);
+      return !a.text.has_ended();
     };
-    request.on_finish = [this, &a](infer::Finish why) {
-      a.text += a.stop.add(a.stream.finish());
-      a.text += a.stop.finish();
-      a.finish_reason = why == infer::Finish::length && !a.stop.found() ? "length" : "stop";
+    request.on_finish = [this, &a](infer::Finish) {
+      a.finish_reason = a.text.has_ended() ? "stop" : "length";
+      a.text.finish();
       finished_.push_back(&a);
     };
     batcher.add(std::move(request));
@@ -169,8 +161,8 @@ class ManyTexts {
     json j;
     j["id"] = a.prompt->id;
     if (a.prompt->answers > 1) j["index"] = a.sample;
-    j["text"] = a.text;
-    j["ids"] = a.ids;
+    j["text"] = a.text.text();
+    j["ids"] = a.text.ids();
     j["finish_reason"] = a.finish_reason;
     if (o_.logprobs) j["logprobs"] = a.logprobs;
     return j;

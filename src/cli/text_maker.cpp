@@ -1,13 +1,15 @@
 #include "cli/text_maker.h"
 
 #include <algorithm>
+#include <deque>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/model_option.h"
 #include "machine/device.h"
-#include "sampling/stop_strings.h"
+#include "sampling/continuation.h"
 
 namespace brrr::cli {
 
@@ -72,6 +74,31 @@ int64_t most_new_tokens(const infer::GenerateOptions& options, const io::ModelFo
   return *folder.max_length - prompt;
 }
 
+GrowingText::GrowingText(const io::Tokenizer& tokenizer, std::span<const int32_t> prompt,
+                         const std::set<int32_t>& ends, std::vector<std::string> stop)
+    : ends_(ends), stream_(tokenizer), stop_(std::move(stop)) {
+  prompt_ = stream_.add(prompt);
+  prompt_ += stream_.settle();
+}
+
+std::string GrowingText::add(int32_t token) {
+  if (ends_.contains(token)) {
+    has_ended_ = true;
+    return "";
+  }
+  ids_.push_back(token);
+  std::string more = stop_.add(stream_.add(std::span(&token, 1)));
+  text_ += more;
+  return more;
+}
+
+std::string GrowingText::finish() {
+  std::string rest = stop_.add(stream_.finish());
+  rest += stop_.finish();
+  text_ += rest;
+  return rest;
+}
+
 TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolder& model)
     : options_(options),
       model_(model),
@@ -90,61 +117,100 @@ TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolde
         setting);
 }
 
-infer::Generator& TextMaker::generator_for(int64_t prompt, int64_t more) {
-  const int64_t positions = std::min(prompt + more, context());
-  if (!generator_ || positions > room_) {
-    // A conversation grows by turns: twice the room, so that weights are seldom read again.
-    room_ = generator_ ? std::min(std::max(positions, 2 * room_), context()) : positions;
-    const Backend backend = machine::backend_for(options_.device);
-    generator_.reset();
-    generator_.emplace(
-        model_.definition, backend, model_.weights,
-        infer::GeneratorOptions{
-            .use_cache = options_.cache,
-            .precision = dtype_of_precision(options_.precision),
-            .context = options_.context,
-            .positions = room_,
-            .memory = memory_of(options_, "fewer --max-new-tokens, a shorter prompt")});
-  }
-  return *generator_;
+infer::Memory TextMaker::memory() const {
+  return memory_of(options_, "fewer --max-new-tokens, a shorter prompt");
 }
 
-TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample, bool echoes,
-                                const std::function<void(std::string_view)>& on_text,
-                                const std::function<bool()>& stops) {
+void TextMaker::reserve(int64_t positions, int64_t samples) {
+  positions = std::min(positions, context());
+  const int64_t at_once = std::min(samples, options_.parallel);
+  if (positions <= room_ && at_once <= at_once_) return;
+  // A conversation grows by turns: twice the room, so that weights are seldom read again.
+  if (room_ > 0) positions = std::min(std::max(positions, 2 * room_), context());
+  room_ = std::max(room_, positions);
+  at_once_ = std::max(at_once_, at_once);
+  const Backend backend = machine::backend_for(options_.device);
+  batcher_.reset();
+  generator_.reset();
+  const DType precision = dtype_of_precision(options_.precision);
+  if (options_.cache && infer::Batcher::runs_on(backend))
+    batcher_ = std::make_unique<infer::Batcher>(
+        model_.definition, backend, model_.weights,
+        infer::BatcherOptions{.precision = precision,
+                              .parallel = at_once_,
+                              .prefill_tokens = options_.prefill_tokens,
+                              .context = room_,
+                              .memory = memory()});
+  else
+    generator_ =
+        std::make_unique<infer::Generator>(model_.definition, backend, model_.weights,
+                                           infer::GeneratorOptions{.use_cache = options_.cache,
+                                                                   .precision = precision,
+                                                                   .context = options_.context,
+                                                                   .positions = room_,
+                                                                   .memory = memory()});
+}
+
+void TextMaker::run(std::span<const int32_t> prompt, int64_t samples, int64_t most,
+                    const OnToken& on_token) {
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    const auto on_token_of_sample = [&on_token, sample](int32_t token) {
+      return on_token(sample, token);
+    };
+    if (!batcher_) {
+      generator_->generate(prompt, most,
+                           infer::Sampler(sampling_, static_cast<uint32_t>(first_sample_ + sample)),
+                           on_token_of_sample);
+      continue;
+    }
+    infer::SequenceRequest request;
+    request.prompt.assign(prompt.begin(), prompt.end());
+    request.sampling = sampling_;
+    request.sample_number = static_cast<uint32_t>(first_sample_ + sample);
+    request.max_new_tokens = most;
+    request.prompt_lookup = options_.prompt_lookup;
+    request.on_token = [on_token_of_sample](int32_t token, double) {
+      return on_token_of_sample(token);
+    };
+    batcher_->add(std::move(request));
+  }
+  while (batcher_ && batcher_->step()) {
+  }
+}
+
+std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt, int64_t samples,
+                                             bool echoes, const OnText& on_text,
+                                             const std::function<bool()>& stops) {
   const int64_t given = std::ssize(prompt);
-  if (given > context() && sample == 0)
+  if (given > context())
     tell("note: the prompt has {}, {} {}: only the last {} are read\n", counted(given, "token"),
          context_name(), context(), infer::kept_at_the_end(context()));
   const int64_t most = most_new_tokens(options_, model_, given);
-  infer::Generator& generator = generator_for(given, most);
+  reserve(given + most, samples);
   const Stopwatch watch;
-  Text made;
-  io::TextStream text(*model_.tokenizer);
-  infer::StopStrings stop(options_.was_given("stop") ? options_.stop
-                                                     : model_.generation.stop_strings);
-  made.said = text.add(prompt);
-  made.said += text.settle();
-  if (echoes) on_text(made.said);
-  const auto add = [&](std::string more) {
-    on_text(more);
-    made.text += more;
-  };
-  made.ids = generator.generate(
-      prompt, most, infer::Sampler(sampling_, static_cast<uint32_t>(sample)), [&](int32_t token) {
-        if (ends_.contains(token)) return false;
-        add(stop.add(text.add(std::span(&token, 1))));
-        return !stop.found() && !(stops && stops());
-      });
-  tokens_ += std::ssize(made.ids);
-  const int64_t made_tokens = std::ssize(made.ids);
-  if (!made.ids.empty() && ends_.contains(made.ids.back())) made.ids.pop_back();
-  std::string rest = stop.add(text.finish());
-  add(rest + stop.finish());
+  std::deque<GrowingText> texts;
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    texts.emplace_back(*model_.tokenizer, prompt, ends_,
+                       options_.was_given("stop") ? options_.stop : model_.generation.stop_strings);
+    if (echoes) on_text(sample, texts.back().prompt(), false);
+  }
+  int64_t longest = 0;
+  run(prompt, samples, most, [&](int64_t sample, int32_t token) {
+    GrowingText& text = texts[static_cast<size_t>(sample)];
+    ++tokens_;
+    std::string more = text.add(token);
+    const bool ends = text.has_ended() || std::ssize(text.ids()) == most || (stops && stops());
+    if (ends) more += text.finish();
+    on_text(sample, more, ends);
+    longest = std::max(longest, std::ssize(text.ids()) + (text.has_ended() ? 1 : 0));
+    return !ends;
+  });
+  std::vector<Text> made;
+  for (const GrowingText& text : texts) made.push_back({text.prompt(), text.text(), text.ids()});
   seconds_ += watch.seconds();
   // After the last token nothing was read any more.
   const int64_t read = given > context() ? infer::kept_at_the_end(context()) : given;
-  has_slid_ |= read + made_tokens - 1 > context();
+  has_slid_ |= read + longest - 1 > context();
   return made;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What `brrr generate` makes texts with: a generator of the folder's model, the way that tokens are
-// chosen, and what ends a text.
+// What `brrr generate` makes the answers to a prompt with: the folder's model, the way that tokens
+// are chosen, and what ends a text.
 
 #include <functional>
 #include <memory>
@@ -12,8 +12,10 @@
 
 #include "folders/chat_template.h"
 #include "folders/model_folder.h"
+#include "infer/batcher.h"
 #include "infer/generator.h"
 #include "infer/options.h"
+#include "sampling/stop_strings.h"
 
 namespace brrr::cli {
 
@@ -32,6 +34,31 @@ io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools)
 int64_t most_new_tokens(const infer::GenerateOptions& options, const io::ModelFolder& model,
                         int64_t prompt);
 
+/// A text that tokens continue, until one of its ends comes.
+class GrowingText {
+ public:
+  /// The tokens of `prompt` come first, because decoders treat the beginning of a text differently.
+  GrowingText(const io::Tokenizer& tokenizer, std::span<const int32_t> prompt,
+              const std::set<int32_t>& ends, std::vector<std::string> stop);
+  /// Takes a token and returns the text that is certain now.
+  std::string add(int32_t token);
+  /// Returns what was held back.
+  std::string finish();
+  bool has_ended() const { return has_ended_ || stop_.found(); }
+  const std::string& prompt() const { return prompt_; }
+  const std::string& text() const { return text_; }
+  /// Without the token that ended it.
+  const std::vector<int32_t>& ids() const { return ids_; }
+
+ private:
+  const std::set<int32_t>& ends_;
+  io::TextStream stream_;
+  infer::StopStrings stop_;
+  std::string prompt_, text_;
+  std::vector<int32_t> ids_;
+  bool has_ended_ = false;
+};
+
 class TextMaker {
  public:
   /// `model` and `options` outlive it. Notes on standard error what the folder asks for and is not
@@ -42,11 +69,15 @@ class TextMaker {
     std::string said, text;    // the prompt as it is read, and what continues it
     std::vector<int32_t> ids;  // without the token that ended it
   };
-  /// `on_text` gets the text as it comes; `echoes`: the prompt first. `stops` is asked at every
-  /// token.
-  Text make(std::span<const int32_t> prompt, int64_t sample, bool echoes,
-            const std::function<void(std::string_view)>& on_text,
-            const std::function<bool()>& stops = {});
+  /// The answers from here on draw the random numbers of sample `number` and those behind it.
+  void begin_answer(int64_t number) { first_sample_ = number; }
+
+  /// Gets the text of a sample as it comes, with `ends` once, at its end.
+  using OnText = std::function<void(int64_t sample, std::string_view text, bool ends)>;
+  /// Makes `samples` answers to the prompt, several at once where the backend can. `echoes`: with
+  /// the prompt before them. `stops` is asked at every token.
+  std::vector<Text> make(std::span<const int32_t> prompt, int64_t samples, bool echoes,
+                         const OnText& on_text, const std::function<bool()>& stops = {});
 
   /// The end of a turn may have a token of its own, and the tokenizer knows it.
   void end_at(int32_t token) { ends_.insert(token); }
@@ -63,15 +94,20 @@ class TextMaker {
   void say_notes() const;
 
  private:
-  /// A generator with room for a prompt and what continues it, in tokens.
-  infer::Generator& generator_for(int64_t prompt, int64_t more);
+  using OnToken = std::function<bool(int64_t sample, int32_t token)>;
+  /// Makes room for texts of so many positions, `samples` at once.
+  void reserve(int64_t positions, int64_t samples);
+  void run(std::span<const int32_t> prompt, int64_t samples, int64_t most, const OnToken& on_token);
+  infer::Memory memory() const;
 
   const infer::GenerateOptions& options_;
   const io::ModelFolder& model_;
   infer::Sampling sampling_;
   std::set<int32_t> ends_;
-  std::optional<infer::Generator> generator_;
-  int64_t room_ = 0;
+  std::unique_ptr<infer::Batcher> batcher_;
+  std::unique_ptr<infer::Generator> generator_;  // for --no-cache and where no batcher runs
+  int64_t room_ = 0, at_once_ = 0;               // positions of a text, and texts
+  int64_t first_sample_ = 0;
   bool has_slid_ = false;  // a text outgrew the context
   int64_t tokens_ = 0;
   double seconds_ = 0;

@@ -181,7 +181,7 @@ GenerateOptions resolve_generate(const KeyValues& given) {
       if (options.was_given(name)) usage_error("expected --prompts or --{}, not both", name);
     if (!options.cache) usage_error("--no-cache: texts at once have a cache; leave it out");
   } else {
-    for (const char* name : {"parallel", "prefill-tokens", "prompt-lookup", "ordered", "logprobs"})
+    for (const char* name : {"ordered", "logprobs"})
       if (options.was_given(name)) usage_error("--{} needs --prompts FILE.jsonl", name);
   }
   for (const char* name : {"system", "messages", "tools"})
