@@ -11,6 +11,7 @@
 #include "base/threads/thread_team.h"
 #include "support/attention_attrs.h"
 #include "support/each_isa.h"
+#include "support/long_proof.h"
 #include "support/temp_folder.h"
 
 namespace brrr::cpu {
@@ -32,7 +33,7 @@ struct Ragged {
 };
 
 // Sequences of 0 and 1 rows, of whole blocks and of one row more, short ones in between.
-const Ragged kRaggedBatches[] = {
+const std::vector<Ragged> kRaggedBatches = {
     {.name = "all lengths", .starts = {0, 1, 1, 49, 145, 340, 352}, .rows = 352, .d = 8, .dv = 24},
     {.name = "side by side",
      .starts = {0, 16, 80, 113, 120},
@@ -243,7 +244,7 @@ TEST_P(RaggedAttention, SequencesHaveTheBitsThatTheyHaveAlone) {
       if (entry.op == call.node().op->id && entry.accepts(call.view()).empty()) return entry;
     throw InternalError("no kernel takes " + call.text());
   };
-  for (const Ragged& b : kRaggedBatches)
+  for (const Ragged& b : test::sampled_if_sanitized(kRaggedBatches, 4, "batches"))
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) expect_alone(b, dtype, first);
 }
 
@@ -252,7 +253,7 @@ TEST_P(RaggedAttention, OnTiles) {
   for (const TileUnit unit : {TileUnit::emulated_amx, TileUnit::emulated_pairs, TileUnit::pairs}) {
     if (unit == TileUnit::pairs && !has_bf16_pairs()) continue;
     SCOPED_TRACE(static_cast<int>(unit));
-    for (const Ragged& b : kRaggedBatches)
+    for (const Ragged& b : test::sampled_if_sanitized(kRaggedBatches, 3, "tiles"))
       expect_alone(b, DType::bf16, [&](const Call& call) {
         const bool gradient = is(call.node(), Op::attention_grad);
         return KernelEntry{call.node().op->id, "tiles",

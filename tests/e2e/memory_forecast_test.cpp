@@ -22,6 +22,9 @@ struct Case {
 };
 
 constexpr double kManyThreads = 0.10;  // of which the system decides how many run
+/// How many pages of the program's code and libraries a fault maps depends on what the page cache
+/// holds, which is no part of a forecast: small processes were seen to take 3 MB less.
+constexpr double kCodePages = 4 << 20;
 
 std::vector<Case> runs() {
   const auto with = [](Options all, const Options& more) {
@@ -146,7 +149,8 @@ TEST_F(MemoryForecasts, AreCloseAndAreKept) {
                          needed / kMiB, bytes("needed_peak_bytes") / kMiB, forecast / kMiB,
                          peak / kMiB, 100 * off);
     EXPECT_LE(bytes("needed_peak_bytes"), needed) << r.name;
-    EXPECT_LE(std::fabs(off), r.tolerance) << r.name << ": " << forecast << " for " << peak;
+    EXPECT_LE(std::fabs(forecast - peak), std::max(r.tolerance * peak, kCodePages))
+        << r.name << ": " << forecast << " for " << peak;
     if (!is_long()) continue;
     // The least limit that it is allowed under; a little is left for what differs between runs.
     const double limit = (std::ceil(needed / kMiB) + 1) * kMiB;

@@ -77,7 +77,8 @@ double bytes_that_matter(const Call& call, const Sample& sample) {
     const int64_t looked = n <= kWhole ? n : kSampled;
     std::vector<bool> read(static_cast<size_t>(looked), false);
     // A position that is drawn again would leave other elements of x.
-    const int draws = is(call.graph.node(call.id), Op::update_slice) ? 1 : kDraws;
+    const Node& node = call.graph.node(call.id);
+    const int draws = is(node, Op::update_slice) || is(node, Op::update_rows) ? 1 : kDraws;
     for (int draw = 0; draw < draws; ++draw) {
       const auto in = test::operands_of(sample, 77 + static_cast<uint32_t>(draw));
       std::vector<RefTensor> out;

@@ -182,7 +182,8 @@ TEST_P(EveryOp, CostsAtLeastItsTraffic) {
     // A gather reads only the part that it hands on.
     const bool gathers = op().name == "embedding" || op().name == "gather" ||
                          op().name == "gather_elements" || op().name == "slice" ||
-                         op().name == "update_slice" || op().name == "rotary" ||
+                         op().name == "update_slice" || op().name == "update_rows" ||
+                         op().name == "rotary" ||
                          op().name == "attention";  // of a source only the columns that it takes
     EXPECT_GE(cost.bytes_read, gathers ? out : in);
   });
