@@ -31,7 +31,7 @@ std::string use_of(const train::TrainResult& r) {
       return r.options.text2_column.empty()
                  ? fmt::format("echo 'A text.' | {} classify --model {}", program, model)
                  : fmt::format(
-                       "printf 'A text.\\tAnother text.\\n' | {} classify --model {} --pair",
+                       "printf 'A text.\\tAnother text.\\n' | {} classify --model {} --pairs",
                        program, model);
   }
 }

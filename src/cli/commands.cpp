@@ -13,6 +13,7 @@
 #include "base/threads/parallel.h"
 #include "cli/model_option.h"
 #include "cli/run_options.h"
+#include "cli/runnable_option.h"
 #include "data/token_source.h"
 #include "train/runs/run_list.h"
 
@@ -77,6 +78,37 @@ int run_eval(const Arguments& args) {
       infer::resolve_eval(with_words(args, AlsoReads::text_or_shards));
   use_threads(options.threads);
   return eval_main(options);
+}
+
+/// The words of `rerank`: a folder or a file of a model unless --model names one, the query unless
+/// --query does, and files.
+int run_rerank(const Arguments& args) {
+  KeyValues given = args.given;
+  const auto has = [&](const char* name) {
+    return std::ranges::any_of(
+        given, [&](const auto& option) { return canonical_key(option.first) == name; });
+  };
+  std::vector<std::string> words = args.positional;
+  const auto take_as = [&](const char* option) {
+    given.emplace_back(option, words.front());
+    words.erase(words.begin());
+  };
+  std::error_code ignored;
+  if (!words.empty() && !has("model") &&
+      (fs::is_directory(words[0], ignored) || is_module_file(words[0])))
+    take_as("model");
+  if (!words.empty() && !has("query")) take_as("query");
+  for (const std::string& file : words) {
+    if (file != "-" && !fs::exists(file, ignored))
+      usage_error(
+          "there is no file '{}'; expected `brrr rerank [FOLDER] QUERY [FILE...]`, or --model for "
+          "a model of the Hub",
+          file);
+    given.emplace_back("text", file);
+  }
+  const infer::RerankOptions options = infer::resolve_rerank(given);
+  use_threads(options.threads);
+  return rerank_main(options);
 }
 
 template <auto Resolve, auto Main>
@@ -199,10 +231,24 @@ const std::vector<Command>& commands() {
        .takes_positional = true},
       {.name = "classify",
        .summary = "labels or ratings for each line of text, by an encoder",
-       .synopsis = "[FOLDER] [FILE...] [--pair] [options]",
+       .synopsis = "[FOLDER] [FILE...] [--pairs] [options]",
        .notes = "",
        .options = infer::classify_option_table().infos(),
        .run = run_on_texts<infer::resolve_classify, classify_main>,
+       .takes_positional = true},
+      {.name = "rerank",
+       .summary = "lines of text in the order of their scores for a query",
+       .synopsis = "[FOLDER | FILE.onnx] QUERY [FILE...] [--top-k N] [--json] [options]",
+       .notes =
+           "A cross-encoder (a model with classes or values) reads the query and a document "
+           "together. The\n"
+           "score is the sigmoid of its one output, or the activation that the folder names, or "
+           "the\n"
+           "probability of a class. With another encoder the score is the similarity of the two "
+           "vectors, as\n"
+           "in `embed --similarity`.\n",
+       .options = infer::rerank_option_table().infos(),
+       .run = run_rerank,
        .takes_positional = true},
       {.name = "fill-mask",
        .summary = "the most likely tokens for the masks in each line of text, by an encoder",

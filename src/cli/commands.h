@@ -64,6 +64,7 @@ int train_main(const train::TrainOptions& options);
 int generate_main(const infer::GenerateOptions& options);
 int embed_main(const infer::EmbedOptions& options);
 int classify_main(const infer::ClassifyOptions& options);
+int rerank_main(const infer::RerankOptions& options);
 int fill_mask_main(const infer::FillMaskOptions& options);
 int eval_main(const infer::EvalOptions& options);
 

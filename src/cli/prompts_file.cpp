@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "cli/encoder_texts.h"
+#include "cli/texts/encoder_texts.h"
 #include "formats/json_file.h"
 
 namespace brrr::cli {
@@ -87,14 +87,14 @@ const std::map<std::string, Setter>& prompt_keys() {
 }
 
 Prompt parse_prompt(const std::string& line, const Prompt& defaults) {
-  const Json json = io::parse_json(line, "the line");
-  if (!json.is_object())
-    user_error("expected a JSON object with \"prompt\"; found {}", io::describe(json));
+  const Json object = io::parse_json(line, "the line");
+  if (!object.is_object())
+    user_error("expected a JSON object with \"prompt\"; found {}", io::describe(object));
   Prompt p = defaults;
   p.id = nullptr;
   p.text.clear();
-  if (!json.contains("prompt")) user_error("\"prompt\" is missing");
-  for (const auto& [key, value] : json.items()) {
+  if (!object.contains("prompt")) user_error("\"prompt\" is missing");
+  for (const auto& [key, value] : object.items()) {
     const auto known = prompt_keys().find(key);
     if (known == prompt_keys().end()) {
       std::string names;

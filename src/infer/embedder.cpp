@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -9,25 +10,50 @@
 
 namespace brrr::infer {
 
-void run_in_batches(std::span<const EncoderRow> rows, int64_t& batch_size,
+namespace {
+
+/// Returns how many of the ordered rows, at least one, make the next batch, and its tokens.
+std::pair<size_t, int64_t> next_batch(std::span<const EncoderRow> rows,
+                                      std::span<const size_t> order, const BatchLimits& limits,
+                                      const std::function<int64_t(int64_t longest)>& padded) {
+  const int64_t longest = std::ssize(rows[order[0]].ids);
+  const int64_t each = padded ? padded(longest) : 0;
+  int64_t tokens = 0, places = 0;
+  size_t count = 0;
+  for (; count < order.size(); ++count) {
+    const EncoderRow& row = rows[order[count]];
+    const int64_t more = padded ? each : std::ssize(row.ids);
+    const bool is_full = tokens + more > limits.tokens ||
+                         places + std::ssize(row.places) > limits.places ||
+                         (limits.rows > 0 && std::ssize(order.first(count)) == limits.rows);
+    if (count > 0 && is_full) break;
+    tokens += more;
+    places += std::ssize(row.places);
+  }
+  return {count, tokens};
+}
+
+}  // namespace
+
+void run_in_batches(std::span<const EncoderRow> rows, BatchLimits& limits,
+                    const std::function<int64_t(int64_t longest)>& padded,
                     const std::function<void(std::span<const size_t>)>& f) {
   std::vector<size_t> order(rows.size());
   std::iota(order.begin(), order.end(), 0);
-  // The longest first: what does not fit is known at once.
+  // The longest first: what does not fit into memory is known at once.
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return rows[a].ids.size() > rows[b].ids.size(); });
-  for (size_t at = 0; at < order.size();) {
-    const auto most = static_cast<size_t>(batch_size);
-    const auto chosen = std::span(order).subspan(at, std::min(most, order.size() - at));
+  for (auto left = std::span<const size_t>(order); !left.empty();) {
+    const auto [count, tokens] = next_batch(rows, left, limits, padded);
     try {
-      f(chosen);
+      f(left.first(count));
     } catch (const UserError& e) {
-      // What does not fit the limit goes in halves from here on.
-      if (e.code() != ExitCode::kNoMemory || chosen.size() == 1) throw;
-      batch_size = std::ssize(chosen) / 2;
+      if (e.code() != ExitCode::kNoMemory || count == 1) throw;
+      limits.tokens = tokens / 2;
+      limits.places = std::max<int64_t>(1, limits.places / 2);
       continue;
     }
-    at += chosen.size();
+    left = left.subspan(count);
   }
 }
 

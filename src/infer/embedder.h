@@ -10,8 +10,9 @@ namespace brrr::infer {
 
 /// What an encoder reads of a text, or of two.
 struct EncoderRow {
-  std::span<const int32_t> ids;    // at least one, at most the model's context
-  std::span<const int32_t> types;  // of each token; empty: 0
+  std::span<const int32_t> ids;          // at least one, at most the model's context
+  std::span<const int32_t> types;        // of each token; empty: 0
+  std::span<const int32_t> places = {};  // Head::masked_token: the tokens whose logits are wanted
 };
 
 class Embedder {
@@ -26,10 +27,19 @@ class Embedder {
   virtual void run(std::span<const EncoderRow> rows, const OnRow& on_row) = 0;
 };
 
-/// Calls f with the indices of rows that go through together: up to `batch_size` of similar length,
-/// the longest first. A batch for which f throws UserError with exit code 3 goes in halves, and so
-/// do all after it: `batch_size` is then smaller.
-void run_in_batches(std::span<const EncoderRow> rows, int64_t& batch_size,
+/// The most that a batch holds. One row always makes a batch, however long it is.
+struct BatchLimits {
+  int64_t tokens = 16384;  // padding counts where rows are padded
+  int64_t rows = 0;        // 0: any number
+  int64_t places = 64;     // bounds the memory of logits over the vocabulary
+};
+
+/// Calls f with the indices of rows that are computed together: rows of similar length within
+/// `limits`, the longest first. `padded` gives the tokens that a row takes if the longest row of
+/// its batch has so many; without it a row takes its own. A batch for which f throws UserError with
+/// exit code 3 is halved, and so are all after it: `limits` are smaller then.
+void run_in_batches(std::span<const EncoderRow> rows, BatchLimits& limits,
+                    const std::function<int64_t(int64_t longest)>& padded,
                     const std::function<void(std::span<const size_t> chosen)>& f);
 
 /// The length that rows of up to `tokens` are padded to.

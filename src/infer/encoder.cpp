@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <functional>
 
 #include "backend/cpu/target.h"
 #include "base/human.h"
@@ -78,7 +79,7 @@ Encoder::Encoder(const models::ModelPtr& model, const Backend& backend,
 
 Encoder::Encoder(const std::shared_ptr<const Runnable>& runnable, const Backend& backend,
                  EncoderTask task, const EncoderOptions& options)
-    : task_(std::move(task)), options_(options) {
+    : task_(std::move(task)), limits_{.tokens = options.batch_tokens, .rows = options.batch_size} {
   find_inputs(*runnable);
   find_output(*runnable);
   const bool pools = task_.task.head == Head::embedding && !is_pooled_;
@@ -90,9 +91,9 @@ Encoder::Encoder(const std::shared_ptr<const Runnable>& runnable, const Backend&
                                                                    : 1);
   // The first run of all: it is refused here where it does not fit.
   const std::array<int32_t, 1> id{0}, place{0};
-  const EncoderRow row{id, {}};
+  const EncoderRow row{id, {}, place};
   const size_t first = 0;
-  const Batch batch = batch_of(std::span(&row, 1), std::span(&first, 1), place);
+  const Batch batch = batch_of(std::span(&row, 1), std::span(&first, 1));
   runner_->prepare(batch.inputs, {output_});
   const Shape shape = output_of(batch).shape;
   const bool embeds = task_.task.head == Head::embedding;
@@ -147,9 +148,10 @@ void Encoder::find_inputs(const Runnable& runnable) {
   if (ids == inputs_.end())
     user_error("{}: it has no input '{}'; its inputs are: {}", task_.name, exchange_names::kIds,
                names_of(runnable.inputs()));
-  if (fixed_batch_) options_.batch_size = std::min(options_.batch_size, *fixed_batch_);
+  if (int64_t& rows = limits_.rows; fixed_batch_)
+    rows = rows > 0 ? std::min(rows, *fixed_batch_) : *fixed_batch_;
   if (fixed_length_) task_.context = std::min(task_.context, *fixed_length_);
-  if (options_.batch_size < 1 || task_.context < 1)
+  if (fixed_batch_.value_or(1) < 1 || task_.context < 1)
     user_error("{}: its input '{}' is {}, which has no room for a text", task_.name, ids->port.name,
                ids->port.str());
 }
@@ -188,6 +190,7 @@ void Encoder::find_output(const Runnable& runnable) {
 void Encoder::check(const EncoderRow& row) const {
   BRRR_CHECK(row.types.empty() || row.types.size() == row.ids.size(), "{} types of {} tokens",
              row.types.size(), row.ids.size());
+  BRRR_CHECK(task_.task.head != Head::masked_token || !row.places.empty(), "a row without places");
   if (row.ids.empty()) user_error("a text has no tokens; expected at least one");
   if (std::ssize(row.ids) > task_.context)
     user_error("a text has {} tokens, more than the model's limit of {}", row.ids.size(),
@@ -197,18 +200,40 @@ void Encoder::check(const EncoderRow& row) const {
       user_error("token {} lies outside the vocabulary of {}", id, task_.vocabulary);
 }
 
-Encoder::Batch Encoder::batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
-                                 std::span<const int32_t> places) const {
-  return is_flat_ ? flat_batch_of(rows, chosen, places) : padded_batch_of(rows, chosen, places);
+int64_t Encoder::output_rows(const EncoderRow& row) const {
+  switch (task_.task.head) {
+    case Head::token_classes:
+      return std::ssize(row.ids);
+    case Head::masked_token:
+      return std::ssize(row.places);
+    default:
+      return 1;
+  }
+}
+
+Encoder::Batch Encoder::batch_of(std::span<const EncoderRow> rows,
+                                 std::span<const size_t> chosen) const {
+  return is_flat_ ? flat_batch_of(rows, chosen) : padded_batch_of(rows, chosen);
+}
+
+void Encoder::add_places(Batch& batch, std::vector<int32_t>& places, const EncoderRow& row,
+                         int64_t first) const {
+  batch.first.push_back(std::ssize(places));
+  for (const int32_t place : row.places) places.push_back(static_cast<int32_t>(first) + place);
+  batch.rows = std::ssize(places);
 }
 
 Encoder::Batch Encoder::flat_batch_of(std::span<const EncoderRow> rows,
-                                      std::span<const size_t> chosen,
-                                      std::span<const int32_t> places) const {
+                                      std::span<const size_t> chosen) const {
+  const Head head = task_.task.head;
   Batch batch;
-  std::vector<int32_t> ids, types, positions, starts{0};
+  std::vector<int32_t> ids, types, positions, starts{0}, places;
   for (const size_t which : chosen) {
     const EncoderRow& row = rows[which];
+    if (head == Head::masked_token)
+      add_places(batch, places, row, std::ssize(ids));
+    else
+      batch.first.push_back(head == Head::token_classes ? std::ssize(ids) : std::ssize(starts) - 1);
     batch.lengths.push_back(static_cast<int32_t>(row.ids.size()));
     ids.insert(ids.end(), row.ids.begin(), row.ids.end());
     if (row.types.empty())
@@ -218,44 +243,49 @@ Encoder::Batch Encoder::flat_batch_of(std::span<const EncoderRow> rows,
     for (int32_t i = 0; i < std::ssize(row.ids); ++i) positions.push_back(i);
     starts.push_back(static_cast<int32_t>(ids.size()));
   }
-  // Round the sizes up with tokens outside all texts and with empty texts.
+  // Round the sizes up with tokens outside all texts, empty texts and repeated places.
   const auto tokens = static_cast<size_t>(flat_tokens(std::ssize(ids)));
   for (std::vector<int32_t>* of_tokens : {&ids, &types, &positions}) of_tokens->resize(tokens);
   const size_t texts = std::bit_ceil(chosen.size());
   starts.resize(texts + 1, starts.back());
-  const bool is_of_tokens = task_.task.head == Head::token_classes;
-  batch.rows = static_cast<int64_t>(is_of_tokens ? tokens : texts);
-  for (size_t i = 0; i < chosen.size(); ++i)
-    batch.first.push_back(is_of_tokens ? starts[i] : static_cast<int64_t>(i));
+  if (head == Head::masked_token) {
+    places.resize(std::bit_ceil(places.size()), places.back());
+    batch.rows = std::ssize(places);
+  } else {
+    batch.rows = static_cast<int64_t>(head == Head::token_classes ? tokens : texts);
+  }
   for (const auto& [port, holds] : inputs_) {
-    const std::span<const int32_t> values = holds == Holds::ids         ? std::span(ids)
-                                            : holds == Holds::types     ? std::span(types)
-                                            : holds == Holds::positions ? std::span(positions)
-                                            : holds == Holds::starts    ? std::span(starts)
-                                                                        : places;
-    if (holds == Holds::places && places.empty()) continue;
-    batch.inputs.emplace(
-        port.name, HostTensor::of<int32_t>({std::ssize(values)}, {values.begin(), values.end()}));
+    const std::vector<int32_t>& values = holds == Holds::ids         ? ids
+                                         : holds == Holds::types     ? types
+                                         : holds == Holds::positions ? positions
+                                         : holds == Holds::starts    ? starts
+                                                                     : places;
+    batch.inputs.emplace(port.name, HostTensor::of<int32_t>({std::ssize(values)}, values));
   }
   return batch;
 }
 
 Encoder::Batch Encoder::padded_batch_of(std::span<const EncoderRow> rows,
-                                        std::span<const size_t> chosen,
-                                        std::span<const int32_t> places) const {
+                                        std::span<const size_t> chosen) const {
+  const Head head = task_.task.head;
   Batch batch;
   const int64_t count = fixed_batch_.value_or(std::ssize(chosen));
   const int64_t length =
       fixed_length_.value_or(padded_length(std::ssize(rows[chosen[0]].ids), task_.context));
-  const int64_t of_text = task_.task.head == Head::token_classes ? length : 1;
-  batch.rows = count * of_text;
-  for (int64_t i = 0; i < count; ++i) batch.first.push_back(i * of_text);
   // Rows that fill a batch of fixed size are copies of the first.
   const auto row_at = [&](int64_t i) -> const EncoderRow& {
     return rows[chosen[i < std::ssize(chosen) ? static_cast<size_t>(i) : 0]];
   };
-  for (int64_t i = 0; i < count; ++i)
+  std::vector<int32_t> places;
+  const int64_t of_text = head == Head::token_classes ? length : 1;
+  batch.rows = count * of_text;
+  for (int64_t i = 0; i < count; ++i) {
+    if (head == Head::masked_token)
+      add_places(batch, places, row_at(i), i * length);
+    else
+      batch.first.push_back(i * of_text);
     batch.lengths.push_back(static_cast<int32_t>(row_at(i).ids.size()));
+  }
   for (const auto& [port, holds] : inputs_) {
     HostTensor tensor(port.dtype, holds == Holds::lengths  ? Shape{count}
                                   : holds == Holds::places ? Shape{std::ssize(places)}
@@ -264,8 +294,7 @@ Encoder::Batch Encoder::padded_batch_of(std::span<const EncoderRow> rows,
       store_from_double(tensor.dtype, tensor.bytes.data(), i, static_cast<double>(value));
     };
     if (holds == Holds::lengths || holds == Holds::places) {
-      const std::span<const int32_t> values =
-          holds == Holds::lengths ? std::span<const int32_t>(batch.lengths) : places;
+      const std::vector<int32_t>& values = holds == Holds::lengths ? batch.lengths : places;
       for (size_t i = 0; i < values.size(); ++i) put(static_cast<int64_t>(i), values[i]);
     } else {
       for (int64_t i = 0; i < count; ++i) {
@@ -301,9 +330,13 @@ void Encoder::refuse(const Shape& shape, const std::string& expected) const {
 }
 
 void Encoder::run(std::span<const EncoderRow> rows, const OnRow& on_row) {
-  BRRR_CHECK(task_.task.head != Head::masked_token, "logits_at() tells masked tokens");
   for (const EncoderRow& row : rows) check(row);
-  run_in_batches(rows, options_.batch_size,
+  std::function<int64_t(int64_t)> padded;
+  if (!is_flat_)
+    padded = [&](int64_t longest) {
+      return fixed_length_.value_or(padded_length(longest, task_.context));
+    };
+  run_in_batches(rows, limits_, padded,
                  [&](std::span<const size_t> chosen) { run_batch(rows, chosen, on_row); });
 }
 
@@ -312,14 +345,13 @@ void Encoder::run_batch(std::span<const EncoderRow> rows, std::span<const size_t
   const Batch batch = batch_of(rows, chosen);
   OutputView output = output_of(batch);
   if (pooling_) output.numbers = pooled(output, batch);
-  const bool is_of_tokens = task_.task.head == Head::token_classes;
   const auto width = static_cast<size_t>(width_);
   if (output.numbers.size() != static_cast<size_t>(batch.rows) * width)
     refuse(output.shape, "it is for " + counted(std::ssize(batch.lengths), "text"));
   for (size_t i = 0; i < chosen.size(); ++i)
     on_row(chosen[i],
            output.numbers.subspan(static_cast<size_t>(batch.first[i]) * width,
-                                  width * (is_of_tokens ? rows[chosen[i]].ids.size() : 1)));
+                                  static_cast<size_t>(output_rows(rows[chosen[i]])) * width));
 }
 
 std::span<const float> Encoder::pooled(const OutputView& tokens, const Batch& batch) {
@@ -335,11 +367,12 @@ std::span<const float> Encoder::pooled(const OutputView& tokens, const Batch& ba
   return pooling_->run_in_place(inputs).numbers;
 }
 
-std::span<const float> Encoder::logits_at(const EncoderRow& row, std::span<const int32_t> places) {
-  BRRR_CHECK(task_.task.head == Head::masked_token && !places.empty(), "logits_at");
-  check(row);
-  const size_t first = 0;
-  return output_of(batch_of(std::span(&row, 1), std::span(&first, 1), places)).numbers;
+std::span<const float> Encoder::logits_at(EncoderRow row, std::span<const int32_t> places) {
+  BRRR_CHECK(task_.task.head == Head::masked_token, "logits_at");
+  row.places = places;
+  std::span<const float> logits;
+  run(std::span(&row, 1), [&](size_t, std::span<const float> numbers) { logits = numbers; });
+  return logits;
 }
 
 }  // namespace brrr::infer

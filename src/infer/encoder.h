@@ -17,8 +17,9 @@
 namespace brrr::infer {
 
 struct EncoderOptions {
-  DType precision = DType::f32;  // of weights and products
-  int64_t batch_size = 32;
+  DType precision = DType::f32;                 // of weights and products
+  int64_t batch_size = 0;                       // the most texts of a batch; 0: any number
+  int64_t batch_tokens = BatchLimits().tokens;  // the most tokens; a longer text goes alone
   Memory memory = {};
   int64_t beside = 0;  // bytes of that memory which the caller's texts and results take
 };
@@ -43,9 +44,10 @@ class Encoder final : public Embedder {
           std::shared_ptr<const WeightSource> weights, const EncoderOptions& options = {});
 
   /// The numbers of a row are [D] of an embedding, [K] of classes and values, [tokens of the row,
-  /// K] of token classes. Any head but Head::masked_token. Batches that do not fit the memory limit
-  /// go in halves. Throws UserError for a row without tokens, an id outside the vocabulary, rows
-  /// that are longer than the model takes, and (exit 3) a single row that does not fit.
+  /// K] of token classes, [places of the row, V] of masked tokens, where each row has a place.
+  /// Batches that do not fit the memory limit are halved. Throws UserError for a row without
+  /// tokens, an id outside the vocabulary, rows that are longer than the model takes, and (exit 3)
+  /// a single row that does not fit.
   void run(std::span<const EncoderRow> rows, const OnRow& on_row) override;
 
   /// The numbers of an embedding, or of the logits of a text or a token.
@@ -55,9 +57,9 @@ class Encoder final : public Embedder {
   /// Whether the Runnable gives a vector for each text itself.
   bool is_pooled() const { return is_pooled_; }
 
-  /// Head::masked_token: the logits of tokens `places` of a row, [places, V], valid until the next
-  /// call.
-  std::span<const float> logits_at(const EncoderRow& row, std::span<const int32_t> places);
+  /// Head::masked_token: the logits of tokens `places` of one row, [places, V], valid until the
+  /// next call.
+  std::span<const float> logits_at(EncoderRow row, std::span<const int32_t> places);
 
   int64_t arena_bytes() const { return runner_->session().engine().arena_bytes(); }
 
@@ -71,7 +73,7 @@ class Encoder final : public Embedder {
   struct Batch {
     PortValues inputs;
     std::vector<int32_t> lengths;  // of the texts
-    /// Number of rows of the output (one per text or per token), and the first row of each text.
+    /// Number of rows of the output (one per text, token or place), and the first row of each text.
     int64_t rows = 0;
     std::vector<int64_t> first;
   };
@@ -79,12 +81,14 @@ class Encoder final : public Embedder {
   void find_inputs(const Runnable& runnable);
   void find_output(const Runnable& runnable);
   void check(const EncoderRow& row) const;
-  Batch batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
-                 std::span<const int32_t> places = {}) const;
-  Batch flat_batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
-                      std::span<const int32_t> places) const;
-  Batch padded_batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
-                        std::span<const int32_t> places) const;
+  /// Returns how many rows of the output a row has.
+  int64_t output_rows(const EncoderRow& row) const;
+  Batch batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen) const;
+  Batch flat_batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen) const;
+  Batch padded_batch_of(std::span<const EncoderRow> rows, std::span<const size_t> chosen) const;
+  /// Appends the places of a row whose first token is token `first` of the batch.
+  void add_places(Batch& batch, std::vector<int32_t>& places, const EncoderRow& row,
+                  int64_t first) const;
   /// What the Runnable gives, as f32.
   OutputView output_of(const Batch& batch);
   void run_batch(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
@@ -94,7 +98,7 @@ class Encoder final : public Embedder {
   [[noreturn]] void refuse(const Shape& shape, const std::string& expected) const;
 
   EncoderTask task_;
-  EncoderOptions options_;
+  BatchLimits limits_;
   std::vector<Input> inputs_;
   std::string output_;
   DType output_dtype_ = DType::f32;

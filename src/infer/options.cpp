@@ -39,11 +39,15 @@ void add_text_rows(OptionTable<T>& t, const char* model_help = kModelHelp) {
 }
 
 template <typename T>
-void add_running_rows(OptionTable<T>& t) {
+void add_running_rows(OptionTable<T>& t, const char* json_help =
+                                             "one JSON object with the result on standard output") {
   t.group("running");
-  t.integer("batch-size", &T::batch_size, 1, 1 << 16, "N", "texts per batch",
+  t.integer("batch-tokens", &T::batch_tokens, 1, 1 << 24, "N",
+            "maximum tokens per batch; a longer text is a batch of its own");
+  t.integer("batch-size", &T::batch_size, 0, 1 << 16, "N",
+            "maximum texts per batch (0: as many as --batch-tokens allows)",
             {"per-device-eval-batch-size"});
-  t.flag("json", &T::json, "one JSON object with the result on standard output");
+  t.flag("json", &T::json, json_help);
   t.choice("precision", &T::precision, precision_choices(), "NAME",
            "fp32, or bf16 or fp16 weights and products", {"dtype"});
   machine::add_device_row(t);
@@ -309,7 +313,7 @@ const OptionTable<ClassifyOptions>& classify_option_table() {
     using O = ClassifyOptions;
     OptionTable<O> t;
     add_text_rows(t);
-    t.flag("pair", &O::pair, "each line holds two texts separated by a tab");
+    t.flag("pairs", &O::pairs, "each line holds two texts separated by a tab", {"pair"});
     t.flag("all-scores", &O::all_scores, "print the score of every class", {"return-all-scores"});
     add_running_rows(t);
     return t;
@@ -318,6 +322,27 @@ const OptionTable<ClassifyOptions>& classify_option_table() {
 }
 ClassifyOptions resolve_classify(const KeyValues& given) {
   return apply(classify_option_table(), given);
+}
+
+const OptionTable<RerankOptions>& rerank_option_table() {
+  static const OptionTable<RerankOptions> table = [] {
+    using O = RerankOptions;
+    OptionTable<O> t;
+    add_text_rows(t, kEmbedModelHelp);
+    t.text("query", &O::query, "TEXT", "what the documents are ranked for");
+    t.group("ranking");
+    t.text("label", &O::label, "NAME",
+           "score by the probability of this class (default: the second of two classes)");
+    t.integer("top-k", &O::top_k, 0, 1 << 30, "N", "print the N best documents (0: all)");
+    add_running_rows(t, "a JSON list of {index, score} on standard output; index is a line from 0");
+    return t;
+  }();
+  return table;
+}
+RerankOptions resolve_rerank(const KeyValues& given) {
+  RerankOptions o = apply(rerank_option_table(), given);
+  if (o.query.empty()) usage_error("expected a query: `brrr rerank [FOLDER] QUERY [FILE...]`");
+  return o;
 }
 
 const OptionTable<FillMaskOptions>& fill_mask_option_table() {

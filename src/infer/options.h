@@ -89,13 +89,15 @@ const OptionTable<EvalOptions>& eval_option_table();
 /// Checks that exactly one of text and data is given.
 EvalOptions resolve_eval(const KeyValues& given);
 
-/// What `brrr embed`, `brrr classify` and `brrr fill-mask` share: texts, one to a line.
+/// What `brrr embed`, `brrr classify`, `brrr fill-mask` and `brrr rerank` share: texts, one to a
+/// line.
 struct TextsOptions {
   std::string model;              // as GenerateOptions has it
   std::vector<std::string> text;  // files with a text on each line; empty: standard input
   bool truncate = true;           // a text that is too long is cut; false: it is an error
   int64_t max_length = 0;         // tokens of a text, special ones counted; 0: the model's
-  int64_t batch_size = 32;
+  int64_t batch_tokens = 16384;   // of a batch; a longer text is computed alone
+  int64_t batch_size = 0;         // texts of a batch; 0: as many as batch_tokens allows
   bool json = false;
   std::string precision = "fp32";
   std::string device = "auto";
@@ -120,13 +122,25 @@ const OptionTable<EmbedOptions>& embed_option_table();
 EmbedOptions resolve_embed(const KeyValues& given);
 
 struct ClassifyOptions : TextsOptions {
-  bool pair = false;        // a line holds two texts with a tab between them
+  bool pairs = false;       // a line holds two texts with a tab between them
   bool all_scores = false;  // of every class, not of the likeliest alone
 
   bool operator==(const ClassifyOptions&) const = default;
 };
 const OptionTable<ClassifyOptions>& classify_option_table();
 ClassifyOptions resolve_classify(const KeyValues& given);
+
+/// A model's scores of documents for a query. An encoder that gives vectors scores by their
+/// similarity, one that gives classes or values reads query and document together.
+struct RerankOptions : TextsOptions {
+  std::string query;
+  std::string label;  // the class whose probability is the score; "": the second of two
+  int64_t top_k = 0;  // documents that are printed; 0: all
+
+  bool operator==(const RerankOptions&) const = default;
+};
+const OptionTable<RerankOptions>& rerank_option_table();
+RerankOptions resolve_rerank(const KeyValues& given);
 
 struct FillMaskOptions : TextsOptions {
   int64_t top_k = 5;

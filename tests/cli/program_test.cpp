@@ -69,6 +69,7 @@ TEST_F(Program, HelpOfEveryVerbFitsAScreen) {
                            "eval",
                            "embed",
                            "classify",
+                           "rerank",
                            "fill-mask",
                            "data",
                            "data prepare",

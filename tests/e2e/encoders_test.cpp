@@ -1,11 +1,13 @@
 // Encoders from end to end: one learns to fill masks, is killed and resumed, and is fine-tuned for
 // classes, ratings and tags, which `classify` then tells; `embed` gives vectors; plans are exact.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "e2e/encoder_runs.h"
 #include "formats/safetensors.h"
+#include "support/models_folder.h"
 
 namespace brrr::test {
 namespace {
@@ -114,7 +116,7 @@ TEST_F(Encoders, ClassifyTexts) {
       << err_;
   EXPECT_GT(Json::parse(out_)["accuracy"].get<double>(), 0.9);
   ASSERT_EQ(run_on("line 5 of a small text\twith words\n",
-                   {"classify", "--model", path("pairs").string(), "--pair", "--all-scores"}),
+                   {"classify", "--model", path("pairs").string(), "--pairs", "--all-scores"}),
             0)
       << err_;
   EXPECT_TRUE(out_.starts_with("1\t0.")) << out_;
@@ -220,6 +222,170 @@ TEST_F(Encoders, EmbedTexts) {
       << err_;
 }
 
+TEST_F(Encoders, BatchesByTokensChangeNoBit) {
+  make_base();
+  const std::string model = path("base").string();
+  std::string lines, masked;
+  for (int i = 0; i < 60; ++i) {
+    std::string line = "line " + std::to_string(i);
+    for (int n = 0; n < i * 7 % 11; ++n) line += " of a small text";
+    lines += i % 9 == 4 ? "\n" : line + "\n";
+    masked += (i % 3 == 0 ? "[MASK] with [MASK] " : "[MASK] ") + line + "\n";
+  }
+  lines += "no end of line";
+  for (const auto& [verb, text] : {std::pair{"embed", lines}, {"fill-mask", masked}}) {
+    ASSERT_EQ(run_on(text, {verb, "--model", model}), 0) << err_;
+    const std::string all = out_;
+    for (const Options& bounds :
+         {Options{"--batch-tokens", "1"}, Options{"--batch-tokens", "40"},
+          Options{"--batch-size", "7"}, Options{"--batch-tokens", "64", "--batch-size", "2"}}) {
+      Options args{verb, "--model", model};
+      put_options(args, bounds);
+      ASSERT_EQ(run_on(text, args), 0) << err_;
+      EXPECT_EQ(out_, all) << verb << " " << bounds[0] << " " << bounds[1];
+    }
+  }
+}
+
+/// The documents of `rerank --json` as [{index, score}], checked to be in order.
+void expect_ranked(const Json& list, const std::vector<double>& scores, double tolerance) {
+  ASSERT_EQ(list.size(), scores.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto index = list[i]["index"].get<size_t>();
+    EXPECT_NEAR(list[i]["score"].get<double>(), scores[index], tolerance) << index;
+    if (i == 0) continue;
+    const double before = list[i - 1]["score"], own = list[i]["score"];
+    EXPECT_TRUE(before > own || (before == own && list[i - 1]["index"].get<size_t>() < index)) << i;
+  }
+}
+
+TEST_F(Encoders, RankDocuments) {
+  make_base();
+  const std::string query = "line 5 of a small text";
+  const std::vector<std::string> documents{"that repeat",      "with words",  "",
+                                           "with words words", "that repeat", "text"};
+  std::string lines, pairs;
+  for (const std::string& d : documents) {
+    lines += d + "\n";
+    pairs += query + "\t" + d + "\n";
+  }
+  lines.pop_back();  // no end of line
+  put("documents.txt", lines);
+  const std::string file = path("documents.txt").string();
+  const auto scored_by_classify = [&](const std::string& name, const std::string& label) {
+    EXPECT_EQ(run_on(pairs, {"classify", "--model", path(name).string(), "--pairs", "--json"}), 0)
+        << err_;
+    std::vector<double> scores;
+    const Json results = Json::parse(out_)["results"];
+    for (const Json& result : results)
+      scores.push_back(label.empty() ? result["label"].get<double>()
+                                     : result["scores"][label].get<double>());
+    return scores;
+  };
+
+  // Classes: the probability of the second one, or of --label.
+  ASSERT_EQ(run(fine_tuning("pairs", "classify", "pairs.tsv")), 0) << err_;
+  const std::string by_class = path("pairs").string();
+  const std::vector<double> likely = scored_by_classify("pairs", "1");
+  ASSERT_EQ(run({"rerank", by_class, query, file, "--json"}), 0) << err_;
+  expect_ranked(Json::parse(out_), likely, 1e-12);
+  EXPECT_NE(err_.find("note: 1 line is empty"), std::string::npos) << err_;
+  ASSERT_EQ(run({"rerank", by_class, query, file, "--json", "--label", "0"}), 0) << err_;
+  Json ranked = Json::parse(out_);
+  expect_ranked(ranked, scored_by_classify("pairs", "0"), 1e-12);
+  ASSERT_EQ(run({"rerank", query, file, "--model", by_class, "--top-k", "2"}), 0) << err_;
+  EXPECT_EQ(std::ranges::count(out_, '\n'), 2) << out_;
+  EXPECT_NE(out_.find("\twith words"), std::string::npos) << out_;
+  EXPECT_EQ(out_.find("\tthat repeat"), std::string::npos) << out_;
+  const std::string best = out_;
+  ASSERT_EQ(run({"rerank", by_class, query, file, file, "--top-k", "1", "--json"}), 0) << err_;
+  EXPECT_LT(Json::parse(out_)[0]["index"], 6) << "of equal documents the first comes first";
+  ASSERT_EQ(run({"rerank", by_class, query, file, "--top-k", "2", "--batch-tokens", "1"}), 0)
+      << err_;
+  EXPECT_EQ(out_, best);
+
+  // One value: its sigmoid, or the activation that the folder names.
+  ASSERT_EQ(run(fine_tuning("values", "regress", "values.tsv", {"--max-steps", "30"})), 0) << err_;
+  fs::remove(path("values") / "checksums.json");
+  const std::vector<double> values = scored_by_classify("values", "");
+  std::vector<double> sigmoids;
+  for (const double x : values) sigmoids.push_back(1 / (1 + std::exp(-x)));
+  const Options rank{"rerank", path("values").string(), query, file, "--json"};
+  ASSERT_EQ(run(rank), 0) << err_;
+  expect_ranked(Json::parse(out_), sigmoids, 1e-7);
+  const std::string config = read_file(path("values") / "config.json");
+  const auto with_key = [&](const std::string& key) {
+    write_file_atomically(path("values") / "config.json", "{" + key + "," + config.substr(1));
+  };
+  const std::string identity = R"("torch.nn.modules.linear.Identity")";
+  for (const std::string& key : {R"("sentence_transformers":{"activation_fn":)" + identity + "}",
+                                 R"("sbert_ce_default_activation_function":)" + identity}) {
+    with_key(key);
+    ASSERT_EQ(run(rank), 0) << err_;
+    expect_ranked(Json::parse(out_), values, 1e-7);
+  }
+  with_key(R"("sentence_transformers":{"activation_fn":"somebody.Own"})");
+  ASSERT_EQ(run(rank), 0) << err_;
+  expect_ranked(Json::parse(out_), sigmoids, 1e-7);
+  with_key(R"("sentence_transformers":{"activation_fn":"torch.nn.Bilinear"})");
+  EXPECT_EQ(run(rank), 1);
+  EXPECT_NE(err_.find("the activation 'torch.nn.Bilinear' is not supported"), std::string::npos)
+      << err_;
+  write_file_atomically(path("values") / "config.json", config);
+  put("values/config_sentence_transformers.json",
+      R"({"model_type":"CrossEncoder","activation_fn":)" + identity + "}");
+  put("values/modules.json", "[]");
+  ASSERT_EQ(run(rank), 0) << err_;
+  expect_ranked(Json::parse(out_), values, 1e-7);
+
+  // Vectors: their similarity.
+  const std::string base = path("base").string();
+  ASSERT_EQ(run({"embed", base, file, "--similarity", query, "--json"}), 0) << err_;
+  const Json texts = Json::parse(out_)["texts"];
+  std::vector<double> similarities(documents.size());
+  for (const Json& text : texts)
+    similarities[text["line"].get<size_t>() - 1] = text["similarity"].get<double>();
+  ASSERT_EQ(run({"rerank", base, query, file, "--json"}), 0) << err_;
+  expect_ranked(Json::parse(out_), similarities, 0);
+
+  const auto expect = [&](const Options& args, int code, const std::string& part) {
+    EXPECT_EQ(run(args), code) << part << "\n" << err_;
+    EXPECT_NE(err_.find(part), std::string::npos) << part << "\n" << err_;
+  };
+  expect({"rerank", base}, 2, "expected a query");
+  expect({"rerank", base, ""}, 2, "expected a query");
+  expect({"rerank", base, query, path("nowhere")}, 2, "nowhere'; expected `brrr rerank");
+  expect({"rerank", base, query, file, "--label", "1"}, 2, "which have no classes");
+  expect({"rerank", by_class, query, file, "--label", "good"}, 2, "has the labels 0, 1");
+  expect({"rerank", by_class, query, file, "--no-truncate", "--max-length", "6"}, 1,
+         "documents.txt, line 1: the text has");
+  ASSERT_EQ(run(fine_tuning("tags", "tokens", "tags.txt", {"--max-steps", "1"})), 0) << err_;
+  expect({"rerank", path("tags"), query, file}, 1, "cannot rank documents");
+  put("empty.txt", "");
+  ASSERT_EQ(run({"rerank", base, query, path("empty.txt"), "--json"}), 0) << err_;
+  EXPECT_EQ(out_, "[]\n");
+}
+
+// What sentence-transformers' encode_query(), encode_document() and cos_sim give of these texts.
+TEST_F(Encoders, RankByMiniLM) {
+  const fs::path model = models_folder() / "minilm";
+  if (!fs::exists(model)) GTEST_SKIP() << model << " is absent; tools/get_models fetches it";
+  put("documents.txt",
+      "The cat sits on the mat.\nStock prices fell sharply today.\n\nA kitten rests on a rug.");
+  ASSERT_EQ(run({"rerank", model.string(), "A cat lies on a carpet", path("documents.txt").string(),
+                 "--json"}),
+            0)
+      << err_;
+  const Json list = Json::parse(out_);
+  const std::vector<std::pair<int, double>> expected{
+      {3, 0.6123}, {0, 0.5943}, {1, 0.0992}, {2, 0.0634}};
+  ASSERT_EQ(list.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(list[i]["index"], expected[i].first);
+    EXPECT_NEAR(list[i]["score"].get<double>(), expected[i].second, 1e-4);
+  }
+}
+
 // What can be wrong with texts, labels and folders: the exit code, and what the message names.
 TEST_F(Encoders, WhatIsWrongIsNamed) {
   ASSERT_EQ(run(pretraining("base", {"--max-steps", "2", "--eval-steps", "0"})), 0) << err_;
@@ -277,7 +443,7 @@ TEST_F(Encoders, WhatIsWrongIsNamed) {
   expect({"embed", "--model", model, "--max-length", "33"}, 2,
          "more than the model's limit of 32 tokens");
   expect({"embed", "--model", model, "--output", "v.txt"}, 2, "ends in .npy");
-  expect({"classify", "--model", model, "--pair", "--text", text_path().string()}, 1,
+  expect({"classify", "--model", model, "--pairs", "--text", text_path().string()}, 1,
          "has no classes");
 
   // Folders.

@@ -55,6 +55,7 @@ TEST_F(Words, AModelMayStandAlone) {
   EXPECT_EQ(run({"bench", "step", model, "--preset", "char"}), 2);
   for (const char* verb : {"embed", "classify", "fill-mask"})
     EXPECT_NE(run({verb, at("absent")}), 0);
+  EXPECT_EQ(run({"rerank", at("absent"), text}), 1) << "a query, and no run that has a model";
 }
 
 // What `data prepare` wrote is measured on the part that was kept for that.

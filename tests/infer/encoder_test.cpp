@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 
 #include "backend/cpu/target.h"
@@ -95,21 +96,76 @@ TEST(Encoder, ATextGetsWhatItGetsAlone) {
   }
 }
 
+// Logits of masked tokens are the same bits alone, beside other places and beside other texts.
 TEST(Encoder, MasksAreToldOneByOneOrTogether) {
   const models::ModelPtr model = small_model({.head = Head::masked_token});
-  Encoder encoder = encoder_for(model, 1);
-  const Texts texts(5);
-  for (const EncoderRow& row : texts.rows) {
+  Encoder together = encoder_for(model, 0), alone = encoder_for(model, 1);
+  Texts texts(9);
+  std::vector<std::vector<int32_t>> places;
+  for (EncoderRow& row : texts.rows) {
     const auto last = static_cast<int32_t>(row.ids.size() - 1);
-    const std::vector<int32_t> both = {0, last};
-    const auto logits = encoder.logits_at(row, both);
-    ASSERT_EQ(logits.size(), 202u);
-    const std::vector<float> kept(logits.begin(), logits.end());
-    for (size_t i = 0; i < 2; ++i) {
-      const auto one = encoder.logits_at(row, std::span(&both[i], 1));
-      EXPECT_EQ(std::memcmp(one.data(), kept.data() + i * 101, 101 * sizeof(float)), 0);
+    places.push_back({last, 0, last / 2});
+  }
+  for (size_t i = 0; i < texts.rows.size(); ++i) texts.rows[i].places = places[i];
+  const Results got = run_all(together, texts.rows);
+  for (size_t i = 0; i < texts.rows.size(); ++i) {
+    ASSERT_EQ(got.at(i).size(), 3u * 101);
+    for (size_t p = 0; p < 3; ++p) {
+      EncoderRow row = texts.rows[i];
+      row.places = row.places.subspan(p, 1);
+      const Results one = run_all(alone, std::span(&row, 1));
+      EXPECT_EQ(std::memcmp(one.at(0).data(), got.at(i).data() + p * 101, 101 * sizeof(float)), 0)
+          << "text " << i << ", place " << p;
     }
   }
+}
+
+std::vector<std::vector<size_t>> batches_of(const std::vector<size_t>& lengths, BatchLimits limits,
+                                            const std::function<int64_t(int64_t)>& padded = {},
+                                            size_t places = 0) {
+  static const std::vector<int32_t> zeros(100);
+  std::vector<EncoderRow> rows;
+  for (const size_t n : lengths)
+    rows.push_back({std::span(zeros).first(n), {}, std::span(zeros).first(places)});
+  std::vector<std::vector<size_t>> batches;
+  run_in_batches(rows, limits, padded, [&](std::span<const size_t> chosen) {
+    batches.emplace_back(chosen.begin(), chosen.end());
+  });
+  return batches;
+}
+
+using Batches = std::vector<std::vector<size_t>>;
+
+TEST(Batches, AreBoundedByTokensRowsAndPlaces) {
+  const std::vector<size_t> lengths{3, 50, 4, 9, 4};
+  EXPECT_EQ(batches_of(lengths, {.tokens = 1000}), (Batches{{1, 3, 2, 4, 0}}));
+  EXPECT_EQ(batches_of(lengths, {.tokens = 13}), (Batches{{1}, {3, 2}, {4, 0}}))
+      << "a text longer than a batch goes alone";
+  EXPECT_EQ(batches_of(lengths, {.tokens = 1}), (Batches{{1}, {3}, {2}, {4}, {0}}));
+  EXPECT_EQ(batches_of(lengths, {.tokens = 1000, .rows = 2}), (Batches{{1, 3}, {2, 4}, {0}}));
+  EXPECT_EQ(batches_of(lengths, {.tokens = 100}, [](int64_t n) { return (n + 7) / 8 * 8; }),
+            (Batches{{1}, {3, 2, 4, 0}}))
+      << "padding counts";
+  EXPECT_EQ(batches_of(lengths, {.tokens = 1000, .places = 4}, {}, 2),
+            (Batches{{1, 3}, {2, 4}, {0}}));
+  EXPECT_EQ(batches_of({}, {}), Batches());
+}
+
+TEST(Batches, AreHalvedWhereMemoryIsShort) {
+  static const std::vector<int32_t> zeros(8);
+  const std::vector<EncoderRow> rows(10, EncoderRow{zeros, {}});
+  BatchLimits limits;
+  std::vector<size_t> sizes;
+  run_in_batches(rows, limits, {}, [&](std::span<const size_t> chosen) {
+    sizes.push_back(chosen.size());
+    if (chosen.size() > 3) throw UserError("too large", ExitCode::kNoMemory);
+  });
+  EXPECT_EQ(sizes, (std::vector<size_t>{10, 5, 2, 2, 2, 2, 2}));
+  EXPECT_THROW(run_in_batches(rows, limits, {},
+                              [](std::span<const size_t>) {
+                                throw UserError("too large", ExitCode::kNoMemory);
+                              }),
+               UserError);
 }
 
 TEST(Encoder, RefusesWhatTheModelCannotRead) {

@@ -69,7 +69,7 @@ class Gap {
 // ---------------------------------------------------------------------------------
 
 constexpr size_t kRows = 200;
-constexpr uint32_t kVocabulary = 61, kSigns = 4;
+constexpr uint32_t kRowVocabulary = 61, kSigns = 4;
 
 uint32_t mixed(uint32_t x) {
   x = (x ^ (x >> 16)) * 0x7FEB352Du;
@@ -98,7 +98,7 @@ struct Rows {
     for (uint32_t row = 0; row < kRows; ++row) {
       auto& own = ids.emplace_back(1 + row * 37 % 97);
       for (uint32_t t = 0; t < own.size(); ++t)
-        own[t] = static_cast<int32_t>(4 + mixed(1000 * row + t) % (kVocabulary - 4));
+        own[t] = static_cast<int32_t>(4 + mixed(1000 * row + t) % (kRowVocabulary - 4));
       auto& type = types.emplace_back(has_types ? own.size() : 0);
       for (size_t t = 0; t < type.size(); ++t) type[t] = row % 2 == 1 && 2 * t >= own.size();
     }
@@ -188,13 +188,13 @@ TEST_P(EncoderBatches, AreThoseOfTransformersWhateverRanBefore) {
       std::vector<int32_t> places(std::array<size_t, 3>{1, 7, 32}[row % 3]);
       for (size_t i = 0; i < places.size(); ++i) places[i] = known[(i + row) % 3];
       const auto logits = encoder.logits_at(rows_.rows[row], places);
-      ASSERT_EQ(logits.size(), places.size() * kVocabulary);
+      ASSERT_EQ(logits.size(), places.size() * kRowVocabulary);
       for (size_t i = 0; i < places.size(); ++i)
         for (uint32_t s = 0; s < kSigns; ++s) {
           double sum = 0;
-          for (uint32_t v = 0; v < kVocabulary; ++v)
-            sum += (mixed(s * kVocabulary + v) % 2 == 0 ? 1.0 : -1.0) *
-                   static_cast<double>(logits[i * kVocabulary + v]);
+          for (uint32_t v = 0; v < kRowVocabulary; ++v)
+            sum += (mixed(s * kRowVocabulary + v) % 2 == 0 ? 1.0 : -1.0) *
+                   static_cast<double>(logits[i * kRowVocabulary + v]);
           gap.add(sum, static_cast<double>(expected(row)[(i + row) % 3 * kSigns + s]));
         }
     }

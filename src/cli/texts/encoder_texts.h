@@ -18,8 +18,9 @@ class LineReader {
  public:
   /// Files may be packed by gzip or Zstandard. Throws UserError for one that cannot be read.
   explicit LineReader(const std::vector<std::string>& files);
-  /// Up to `most` further lines without their ends; at a terminal one. None: there are no more.
-  std::vector<std::string> next(size_t most);
+  /// Returns further lines without their ends: up to `most_lines`, or fewer once they have
+  /// `most_bytes`; at a terminal one. None: there are no more.
+  std::vector<std::string> next(size_t most_lines, size_t most_bytes = size_t{16} << 20);
   /// Where line `i` of the last next() stands: "texts.txt, line 3".
   std::string where(size_t i) const;
   /// Spent in waiting for standard input, for somebody who types or a program that writes.
@@ -110,7 +111,8 @@ std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs
 /// The encoder of an opened model, which outlives it.
 infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options);
 
-/// The bytes that lines, their tokens and vectors of so many numbers take at once.
+/// The bytes that the lines which are read at once, their tokens and vectors of `width` numbers
+/// take.
 int64_t bytes_of_texts(const infer::TextsOptions& options, int64_t width);
 
 /// How many tokens of a text the model reads by --max-length, the model's limit and `folder` (what

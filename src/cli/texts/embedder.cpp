@@ -1,4 +1,4 @@
-#include "cli/embedder.h"
+#include "cli/texts/embedder.h"
 
 #include <utility>
 
@@ -146,6 +146,7 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOp
       runnable, machine::backend_for(options.device), task,
       infer::EncoderOptions{.precision = dtype_of_precision(options.precision),
                             .batch_size = options.batch_size,
+                            .batch_tokens = options.batch_tokens,
                             .memory = memory_of(options, "a smaller --max-length"),
                             .beside = bytes_of_texts(options, 0)});
   open.context = vectors->context();

@@ -8,8 +8,9 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cli/commands.h"
-#include "cli/encoder_texts.h"
 #include "cli/model_option.h"
+#include "cli/texts/class_scores.h"
+#include "cli/texts/encoder_texts.h"
 #include "formats/json_file.h"
 
 namespace brrr::cli {
@@ -17,21 +18,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;  // scores stand in the order of the labels
 using models::Head;
-
-/// Probabilities of classes, or of each by itself.
-std::vector<double> probabilities_of(std::span<const float> logits, const models::Task& task) {
-  std::vector<double> p(logits.begin(), logits.end());
-  if (task.head == Head::values) return p;
-  if (task.several) {
-    for (double& x : p) x = 1 / (1 + std::exp(-x));
-    return p;
-  }
-  const double top = *std::max_element(p.begin(), p.end());
-  double sum = 0;
-  for (double& x : p) sum += x = std::exp(x - top);
-  for (double& x : p) x /= sum;
-  return p;
-}
 
 size_t best_of(const std::vector<double>& p) {
   return static_cast<size_t>(std::max_element(p.begin(), p.end()) - p.begin());
@@ -102,8 +88,8 @@ class Classifier {
                longest_text(options, model.definition->sizes().context)) {}
 
   int run() {
-    if (options_.pair && task_.head == Head::token_classes)
-      usage_error("--pair: {} classifies words, so a line holds one text; leave --pair out",
+    if (options_.pairs && task_.head == Head::token_classes)
+      usage_error("--pairs: {} classifies words, so a line holds one text; leave --pairs out",
                   model_.folder.string());
     const Stopwatch watch;
     while (texts_.next()) {
@@ -138,14 +124,14 @@ class Classifier {
     for (size_t i = 0; i < texts_.lines().size(); ++i) {
       std::string_view first = texts_.lines()[i];
       std::optional<std::string_view> second;
-      if (options_.pair) {
+      if (options_.pairs) {
         const size_t tab = first.find('\t');
         if (tab == std::string_view::npos)
-          user_error("{}: --pair expects two texts separated by a tab; found no tab",
+          user_error("{}: --pairs expects two texts separated by a tab; found no tab",
                      texts_.where(i));
         second = first.substr(tab + 1);
         if (second->find('\t') != std::string_view::npos)
-          user_error("{}: --pair expects two texts separated by a tab; found more than one tab",
+          user_error("{}: --pairs expects two texts separated by a tab; found more than one tab",
                      texts_.where(i));
         first = first.substr(0, tab);
       }

@@ -1,7 +1,8 @@
-#include "cli/encoder_texts.h"
+#include "cli/texts/encoder_texts.h"
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -17,8 +18,17 @@
 namespace brrr::cli {
 namespace {
 
-constexpr size_t kBatchesAtOnce = 32;    // whose texts are sorted by length together
-constexpr int64_t kTextBytes = 4 << 10;  // a line, its tokens, and what is printed of it
+// A window of lines is sorted by length and printed together.
+constexpr size_t kWindowBatches = 32;  // where --batch-size bounds a batch
+constexpr size_t kWindowLines = 4096;
+constexpr size_t kWindowBytes = size_t{1} << 20;
+constexpr int64_t kLineBytes = 512;    // of memory beside the text: strings, rows, results
+constexpr int64_t kBytesPerByte = 12;  // of memory for a byte of text: itself, its ids and types
+size_t window_lines(const infer::TextsOptions& options) {
+  if (options.batch_size == 0) return kWindowLines;
+  return std::min(static_cast<size_t>(options.batch_size) * kWindowBatches, kWindowLines);
+}
+
 constexpr size_t kReadAtOnce = size_t{1} << 16;
 constexpr size_t kLongestLine = size_t{64} << 20;
 
@@ -82,16 +92,18 @@ bool LineReader::read_line(std::string& line) {
   return has_some;
 }
 
-std::vector<std::string> LineReader::next(size_t most) {
+std::vector<std::string> LineReader::next(size_t most_lines, size_t most_bytes) {
   std::vector<std::string> lines;
+  size_t bytes = 0;
   places_.clear();
   std::string line;
-  while ((file_ || reads_stdin_) && lines.size() < most) {
+  while ((file_ || reads_stdin_) && lines.size() < most_lines && bytes < most_bytes) {
     if (!read_line(line)) {
       open_next();
       continue;
     }
     ++line_;
+    bytes += line.size();
     lines.push_back(line);
     places_.push_back(fmt::format("{}, line {}", name_, line_));
     if (is_terminal_) break;
@@ -110,7 +122,7 @@ EncoderTexts::EncoderTexts(const infer::TextsOptions& options, const io::Tokeniz
       reader_(options.text) {}
 
 bool EncoderTexts::next() {
-  lines_ = reader_.next(static_cast<size_t>(options_.batch_size) * kBatchesAtOnce);
+  lines_ = reader_.next(window_lines(options_), kWindowBytes);
   count_ += std::ssize(lines_);
   for (const std::string& line : lines_) {
     empty_ += line.empty();
@@ -205,13 +217,15 @@ infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOption
   return infer::Encoder(model.definition, backend, model.weights,
                         {.precision = dtype_of_precision(options.precision),
                          .batch_size = options.batch_size,
+                         .batch_tokens = options.batch_tokens,
                          .memory = memory_of(options, "a smaller --max-length"),
                          .beside = bytes_of_texts(options, model.definition->sizes().width)});
 }
 
 int64_t bytes_of_texts(const infer::TextsOptions& options, int64_t width) {
-  const int64_t held = options.batch_size * static_cast<int64_t>(kBatchesAtOnce);
-  return held * (kTextBytes + width * int64_t{sizeof(float)});
+  return static_cast<int64_t>(window_lines(options)) *
+             (kLineBytes + width * int64_t{sizeof(float)}) +
+         static_cast<int64_t>(kWindowBytes) * kBytesPerByte;
 }
 
 int64_t longest_text(const infer::TextsOptions& options, int64_t context,

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "cli/encoder_texts.h"
+#include "cli/texts/encoder_texts.h"
 #include "folders/model_folder.h"
 #include "folders/sentence_folder.h"
 #include "infer/embedder.h"
