@@ -151,10 +151,13 @@ struct Opened {
     if (const auto starts = extra(form.starts))
       x = where(same_sequence(*starts), x, number(-INFINITY));
     Value columns = iota(g, {1, s}, 1);
-    if (form.causal || form.window > 0) {
+    if (const auto after = form.keys_after(); after || form.window > 0) {
       Value rows = iota(g, {t, 1}, 0);
       if (const auto position = extra(form.position)) rows = rows + beside_scores(*position);
-      if (form.causal) x = where(less_equal(columns, rows), x, number(-INFINITY));
+      if (after) {
+        const Value last = *after > 0 ? rows + static_cast<double>(*after) : rows;
+        x = where(less_equal(columns, last), x, number(-INFINITY));
+      }
       if (form.window > 0)
         x = where(greater(columns, rows - static_cast<double>(form.window)), x, number(-INFINITY));
     }
@@ -368,7 +371,7 @@ double visible_pairs(const AttentionForm& form) {
   double seen = 0;
   for (int64_t i = 0; i < queries; ++i) {
     const int64_t at = first + i + 1;
-    const int64_t end = form.causal ? std::min(keys, at) : keys;
+    const int64_t end = form.keys_after() ? std::min(keys, at + *form.keys_after()) : keys;
     const int64_t begin = form.window > 0 ? std::clamp<int64_t>(at - form.window, 0, end) : 0;
     seen += static_cast<double>(end - begin);
   }
@@ -441,6 +444,7 @@ Attention attention(std::span<const Value> sources, const AttentionPlaces& place
               {"width", places.width},
               {"window", o.window},
               {"y_in_rows", places.y_in_rows}};
+  if (o.window_after) attrs.set("window_after", *o.window_after);
   if (o.starts) attrs.set("starts", true);
   if (o.mask_by_distance) attrs.set("mask_by_distance", true);
   if (o.blocks) attrs.set("block_rows", o.block_rows);
@@ -478,8 +482,10 @@ std::vector<OpDef> attention_ops() {
     d.doc =
         std::string(
             "s = {scale} q kᵀ, then: where a bool mask is false {masked}, or plus the added mask; "
-            "-inf unless key <= query + position ({causal}), key > query + position - {window} "
-            "(where it is not 0) and key < length. lse = log sum e^s over S, y = dropout(e^(s - "
+            "-inf unless key <= query + position ({causal}), key <= query + position + "
+            "{window_after} (where it is given, which {causal} excludes), key > query + position - "
+            "{window} (where it is not 0) and key < length. lse = log sum e^s over S, y = "
+            "dropout(e^(s - "
             "lse)) v, where dropout takes element i of the [..., H, T, S] probabilities as the op "
             "dropout does. A query that sees no key gives NaN, as softmax does, and where "
             "{guarded} is given and true no gradient. ") +

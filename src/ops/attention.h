@@ -32,6 +32,7 @@ class AttentionForm {
   bool causal;
   bool mask_by_distance;  // the mask is [H, 2 L - 1]
   int64_t window;
+  std::optional<int64_t> window_after;
   DType dtype;
 
   size_t sources;                 // they are the first operands
@@ -39,6 +40,10 @@ class AttentionForm {
   std::optional<size_t> position, mask, lengths, starts, blocks, key, dlse;  // operands
   size_t operands;                                                           // how many there are
 
+  /// How many keys after its own a query sees; nothing: all.
+  std::optional<int64_t> keys_after() const {
+    return causal ? std::optional<int64_t>(0) : window_after;
+  }
   /// Query heads that share a key and value head.
   int64_t group() const { return places.heads / places.kv_heads; }
   int64_t batches() const { return batch.elements(); }

@@ -15,7 +15,13 @@ void check_attributes(const InferContext& c, bool gradient) {
   const bool causal = c.attr<bool>("causal");
   const auto window = c.attr<int64_t>("window");
   if (window < 0) c.fail("window must be at least 0; got {}", window);
-  if (c.attr<bool>("position") && !causal && window == 0)
+  const bool has_after = c.attrs.find("window_after") != nullptr;
+  if (has_after) {
+    if (causal) c.fail("window_after needs causal=false");
+    if (const auto after = c.attr<int64_t>("window_after"); after < 0)
+      c.fail("window_after must be at least 0; got {}", after);
+  }
+  if (c.attr<bool>("position") && !causal && window == 0 && !has_after)
     c.fail("a position needs causal=true or a window");
   c.attr<bool>("mask");
   for (const char* flag : {"starts", "mask_by_distance"})  // absent: false

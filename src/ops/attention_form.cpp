@@ -19,6 +19,7 @@ AttentionForm::AttentionForm(const Attrs& attrs, std::span<const Type> in, bool 
       mask_by_distance(attrs.get_or<bool>("mask_by_distance", false)),
       window(attrs.get<int64_t>("window")),
       dtype(in[0].dtype) {
+  if (attrs.find("window_after") != nullptr) window_after = attrs.get<int64_t>("window_after");
   places.heads = attrs.get<int64_t>("heads");
   places.kv_heads = attrs.get<int64_t>("kv_heads");
   places.width = attrs.get<int64_t>("width");

@@ -26,6 +26,7 @@ struct AttentionCase {
   Lie lie = Lie::apart;
   bool causal = false;
   int64_t window = 0;
+  std::optional<int64_t> window_after = std::nullopt;
   std::optional<Shape> position = std::nullopt, lengths = std::nullopt;
   int64_t sequences = 0;  // of a ragged batch
   int64_t outside = 0;    // rows in front of its sequences and behind them
@@ -193,6 +194,27 @@ const AttentionCase kAttentionCases[] = {
      .window = 2,
      .mask_shape = {7, 7},
      .mask = DType::f32},
+    // Windows on both sides.
+    {.batch = {2},
+     .t = 9,
+     .s = 9,
+     .d = 4,
+     .dv = 4,
+     .heads = 2,
+     .kv_heads = 2,
+     .lie = Lie::in_one,
+     .window = 3,
+     .window_after = 2},
+    {.batch = {2}, .t = 7, .s = 9, .d = 4, .dv = 4, .window_after = 3, .lengths = Shape{2}},
+    {.batch = {2},
+     .t = 3,
+     .s = 12,
+     .d = 4,
+     .dv = 4,
+     .window = 2,
+     .window_after = 1,
+     .position = Shape{2},
+     .p = 0.25},
     // A position for each sequence; columns that nobody reads.
     {.batch = {3},
      .t = 2,
@@ -257,6 +279,18 @@ const AttentionCase kAttentionCases[] = {
      .kv_heads = 2,
      .causal = true,
      .sequences = 3},
+    {.batch = {},
+     .t = 25,
+     .s = 25,
+     .d = 4,
+     .dv = 4,
+     .heads = 4,
+     .kv_heads = 2,
+     .lie = Lie::in_one,
+     .window = 4,
+     .window_after = 3,
+     .sequences = 3,
+     .outside = 1},
     {.batch = {},
      .t = 17,
      .s = 17,
@@ -354,6 +388,7 @@ Sample attention_sample(const AttentionCase& c, bool gradient) {
                   {"width", c.d},
                   {"window", c.window},
                   {"y_in_rows", y_in_rows}};
+  if (c.window_after) sample.attrs.set("window_after", *c.window_after);
   constexpr std::array<const char*, 3> kNames{"q", "k", "v"};
   for (size_t i = 0; i < 3; ++i) {
     const HeadPlace& place = sources.places[i];

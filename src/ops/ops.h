@@ -90,7 +90,8 @@ struct Attention {
 struct AttentionOptions {
   double scale = 1;
   bool causal = false;
-  int64_t window = 0;                      // 0: none
+  int64_t window = 0;                      // keys up to the query's own that it sees; 0: all
+  std::optional<int64_t> window_after;     // keys after its own that it sees; not with causal
   std::optional<Value> position, lengths;  // i32, broadcasting to the batch axes
   std::optional<Value> starts;             // i32 [R + 1], for sources [N, columns] of R sequences
   /// i32 [R, M]: key i of sequence r, of lengths[r], lies in row i % block_rows of block

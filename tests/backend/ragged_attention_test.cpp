@@ -28,6 +28,7 @@ struct Ragged {
   int64_t heads = 2, kv_heads = 2, d = 16, dv = 16;
   bool causal = false;
   int64_t window = 0;
+  std::optional<int64_t> window_after = std::nullopt;
   bool in_one = false;  // q, k and v lie side by side in rows
   bool dlse = false;
 };
@@ -59,6 +60,14 @@ const std::vector<Ragged> kRaggedBatches = {
      .dv = 64,
      .causal = true,
      .window = 60,
+     .in_one = true},
+    {.name = "a window on both sides",
+     .starts = {0, 7, 200, 290},
+     .rows = 290,
+     .d = 64,
+     .dv = 64,
+     .window = 65,
+     .window_after = 64,
      .in_one = true},
     {.name = "rows outside", .starts = {3, 40, 41, 90}, .rows = 99, .d = 5, .dv = 7},
     {.name = "rows outside, side by side",
@@ -132,11 +141,13 @@ struct RaggedOperands {
   }
 };
 
-Call ragged_call(const Ragged& b, const RaggedOperands& o, DType dtype, bool gradient, bool whole) {
+Call ragged_call(const Ragged& b, const RaggedOperands& o, DType dtype, bool gradient, bool whole,
+                 std::optional<int64_t> position = std::nullopt) {
   Attrs attrs = b.in_one ? test::attention_in_one(b.heads, b.kv_heads, b.d, b.dv)
                          : test::attention_attrs(b.heads, b.kv_heads, b.d, b.dv);
   attrs.set("causal", b.causal);
   attrs.set("window", b.window);
+  if (b.window_after) attrs.set("window_after", *b.window_after);
   std::vector<RaggedOperand> in;
   if (b.in_one)
     in = {ragged_operand({&o.q, &o.k, &o.v}, true, dtype)};
@@ -150,6 +161,10 @@ Call ragged_call(const Ragged& b, const RaggedOperands& o, DType dtype, bool gra
     in.push_back(statistic(o.lse));
     in.push_back(ragged_operand({&o.dy}, b.in_one, dtype));
     attrs.set("dlse", b.dlse);
+  }
+  if (position) {
+    attrs.set("position", true);
+    in.push_back({Type{DType::i32, {}}, {static_cast<double>(*position)}});
   }
   if (whole) {
     attrs.set("starts", true);
@@ -264,6 +279,28 @@ TEST_P(RaggedAttention, OnTiles) {
                            }};
       });
   }
+}
+
+// A causal window whose queries stand `after` positions later sees the same keys.
+TEST_P(RaggedAttention, AWindowAfterTheQueryIsThatOfALaterPosition) {
+  constexpr int64_t kAfter = 33;
+  const std::vector<KernelEntry> list = attention_kernels();
+  for (const bool gradient : {false, true})
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Ragged both{.name = "both sides", .starts = {0, 290}, .rows = 290, .window = 60};
+      Ragged later = both;
+      both.window_after = kAfter;
+      later.window += kAfter;
+      later.causal = true;
+      RngStream rng({3, 1}, 4);
+      const RaggedOperands operands(both, rng);
+      const Call got = ragged_call(both, operands, dtype, gradient, false);
+      const Call wanted = ragged_call(later, operands, dtype, gradient, false, kAfter);
+      for (const KernelEntry& entry : list)
+        if (entry.op == got.node().op->id && entry.accepts(got.view()).empty()) {
+          EXPECT_EQ(run_kernel(entry, got), run_kernel(entry, wanted)) << entry.name;
+        }
+    }
 }
 
 TEST_P(RaggedAttention, RefusesStartsThatDoNotAscend) {

@@ -101,10 +101,11 @@ bool is_left_out(const OpDef& op) {
 }
 
 /// Convolutions run on the CPU alone, and so do those with an epilogue, and attention of sequences
-/// of different lengths or with a mask by distance.
+/// of different lengths, with a mask by distance or with a window after the query.
 bool runs_on_cpu_alone(const OpDef& op, const Sample& sample) {
   for (const char* form : {"starts", "mask_by_distance"})
     if (sample.attrs.get_or<bool>(form, false)) return true;
+  if (sample.attrs.find("window_after") != nullptr) return true;
   if (op.id != Op::fused) return false;
   const Graph& body = sample.attrs.get<Region>("body").graph();
   const NodeId product = product_of(body);

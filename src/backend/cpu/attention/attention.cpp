@@ -71,7 +71,7 @@ AttentionProblem::AttentionProblem(const NodeView& node) {
   dy.at = form.dy;
   lse = form.gradient ? form.lse : 1;
   scale = static_cast<float>(attrs.get<double>("scale"));
-  causal = attrs.get<bool>("causal");
+  keys_after = form.keys_after();
   window = form.window;
   const auto index = [](std::optional<size_t> i) { return i ? static_cast<int>(*i) : -1; };
   position = index(form.position);
@@ -220,7 +220,7 @@ KeyRange AttentionRun::visible(int64_t head, int64_t t) const {
   if (positions_ != nullptr) next += positions_[p_.position_offset[sequence]];
   if (table_ != nullptr) next += lengths_[sequence] - queries(static_cast<int64_t>(sequence));
   KeyRange keys{0, this->keys(head / p_.sequence_heads)};
-  if (p_.causal) keys.end = std::min(keys.end, next);
+  if (p_.keys_after) keys.end = std::min(keys.end, next + *p_.keys_after);
   if (lengths_ != nullptr && table_ == nullptr)
     keys.end = std::min<int64_t>(keys.end, lengths_[p_.lengths_offset[sequence]]);
   keys.end = std::max<int64_t>(0, keys.end);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,8 +54,8 @@ struct AttentionProblem {
   int64_t t = 0, s = 0, d = 0, dv = 0;  // queries and keys of a sequence, or all of a ragged batch
   DType dtype = DType::f32;
   float scale = 1;
-  bool causal = false;
-  int64_t window = 0;
+  std::optional<int64_t> keys_after;  // keys after its own that a query sees; nothing: all
+  int64_t window = 0;                 // keys up to its own; 0: all
   // Indices of optional operands; -1 if absent.
   int position = -1, mask = -1, lengths = -1, starts = -1, blocks = -1, key = -1, dlse = -1;
   HeadRows q, k, v;  // operands; gradients, as results, lie as they do

@@ -17,6 +17,7 @@ std::string attention_refusal(const NodeView& node, const GpuDescription&) {
   if (n.dtype == DType::f64) return "f64";
   if (n.has_distances) return "a mask by distance";
   if (n.is_ragged) return "sequences of different lengths in one batch";
+  if (n.sees_some_after) return "a window after the query";
   if (n.width > kMostWidth || n.values > kMostWidth)
     return fmt::format("heads of {} and {}: at most {}", n.width, n.values, kMostWidth);
   if (n.heads * n.queries * n.keys * n.width * n.values == 0) return "an empty tensor";

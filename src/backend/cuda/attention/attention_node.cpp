@@ -96,6 +96,7 @@ AttentionNode::AttentionNode(const NodeView& node) {
   has_mask = form.mask.has_value();
   has_lengths = form.lengths.has_value();
   is_ragged = form.starts.has_value();
+  sees_some_after = form.window_after.has_value();
   has_distances = form.mask_by_distance;
   has_dlse = form.dlse.has_value();
   dlse = form.dlse.value_or(0);

@@ -34,7 +34,8 @@ struct AttentionNode {
   bool backward, causal, has_dlse;
   size_t dlse = 0;             // operand, where has_dlse
   std::vector<size_t> extras;  // operands of struct Extra, in order
-  bool has_position = false, has_mask = false, has_lengths = false, is_ragged = false;
+  bool has_position = false, has_mask = false, has_lengths = false, is_ragged = false,
+       sees_some_after = false;
   bool has_distances = false;
   bool one_position = true;  // the same for all batch entries
   int64_t window = 0;

@@ -24,6 +24,7 @@ std::string as_sdpa_call(const NodeView& node, const GpuDescription& gpu, SdpaCa
   if (n.dtype != DType::bf16 && n.dtype != DType::f16) return "no 16-bit floats";
   if (std::string why = n.beyond_the_matrix_unit(); !why.empty()) return why;
   if (n.is_ragged) return "sequences of different lengths in one batch";
+  if (n.sees_some_after) return "a window after the query";
   if (n.p > 0) return "its dropout draws other numbers";
   if (n.has_mask || n.has_lengths || n.has_position) return "a mask besides the causal one";
   if (n.has_dlse) return "a gradient of the log-sum-exp";

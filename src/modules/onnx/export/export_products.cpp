@@ -21,7 +21,8 @@ bool can_attend(const Graph& g, NodeId id, int64_t opset) {
   const std::vector<Type> in = operand_types(g, node);
   const AttentionForm form(node, in);
   const AttentionPlaces& p = form.places;
-  if (form.position || form.mask || form.lengths || form.starts || form.key || form.window != 0)
+  if (form.position || form.mask || form.lengths || form.starts || form.key || form.window != 0 ||
+      form.window_after)
     return false;
   if (form.batch.rank() != 1 || form.sources != 3) return false;
   for (const auto& part : form.parts())
