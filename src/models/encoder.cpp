@@ -205,7 +205,7 @@ Value EncoderModel::head_of(const EncoderNet& net, Value x, const EncoderRows& r
       return net.token_logits(x);
     case Head::classes:
     case Head::values:
-      return net.text_logits(pooled(x, rows, {.pooling = {Pooling::cls}}));
+      return net.text_logits(pooled(x, rows, {.pooling = {text_pooling()}}));
     case Head::token_classes:
       return net.tag_logits(x);
     case Head::embedding:

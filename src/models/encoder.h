@@ -32,8 +32,8 @@ class EncoderNet {
   virtual Value trunk(const EncoderRows& rows) const = 0;
   /// x: [..., C]. The head of masked language models; returns [..., V].
   virtual Value token_logits(Value x) const = 0;
-  /// first: [R, C], the trunk's rows of the texts' first tokens. Returns [R, K].
-  virtual Value text_logits(Value first) const = 0;
+  /// pooled: [R, C], the trunk's rows as EncoderModel::text_pooling() pools them. Returns [R, K].
+  virtual Value text_logits(Value pooled) const = 0;
   /// x: [..., C], a trunk's. Returns [..., K].
   virtual Value tag_logits(Value x) const = 0;
 };
@@ -79,6 +79,8 @@ class EncoderModel : public Model {
   virtual std::unique_ptr<EncoderNet> build(Parameters& p, std::optional<Value> rng_key) const = 0;
   virtual bool has_dropout() const = 0;
   void declare(Parameters& p) const final { build(p, std::nullopt); }
+  /// Which vector of a text EncoderNet::text_logits reads.
+  virtual Pooling text_pooling() const { return Pooling::cls; }
 
  private:
   EncoderRows rows_of(Graph& g, Dim batch, Dim length) const;

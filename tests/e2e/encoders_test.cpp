@@ -222,6 +222,53 @@ TEST_F(Encoders, EmbedTexts) {
       << err_;
 }
 
+// A ModernBERT whose windows are shorter than its texts learns, resumes, is fine-tuned and used.
+TEST_F(Encoders, ModernBertLearnsAndIsFineTuned) {
+  const Options modern{
+      "--preset", "modernbert-mini", "--local-attention", "6", "--n-layer", "4", "--eval-steps",
+      "0"};
+  const auto pretrained = [&](const std::string& name, const char* steps) {
+    Options more = modern;
+    put_options(more, {"--max-steps", steps, "--warmup-steps", "0", "--lr-scheduler-type",
+                       "constant", "--dropout", "0.1"});
+    return pretraining(name, more);
+  };
+  ASSERT_EQ(run(pretrained("whole", "40")), 0) << err_;
+  ASSERT_EQ(run(pretrained("part", "18")), 0) << err_;
+  ASSERT_EQ(run({"train", "--resume", path("part").string(), "--max-steps", "40"}), 0) << err_;
+  EXPECT_TRUE(read_file(path("part") / "model.safetensors") ==
+              read_file(path("whole") / "model.safetensors"))
+      << "other bits";
+  Options longer = modern;
+  put_options(longer, {"--max-steps", "400"});
+  ASSERT_EQ(run(pretraining("base", longer)), 0) << err_;
+  const Json result = Json::parse(out_);
+  EXPECT_EQ(result["arena_bytes"], result["forecast_arena_bytes"]);
+  const std::string base = path("base").string();
+  ASSERT_EQ(run_on("line 3 of a [MASK] text, with words that repeat.\n",
+                   {"fill-mask", "--model", base, "--json"}),
+            0)
+      << err_;
+  EXPECT_EQ(Json::parse(out_)["results"][0][0][0]["token_str"], "small") << out_;
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    ASSERT_EQ(run(fine_tuning("classes", "classify", "classes.tsv",
+                              {"--precision", precision, "--overwrite"})),
+              0)
+        << err_;
+    EXPECT_GT(Json::parse(out_)["accuracy"].get<double>(), 0.95) << precision << "\n" << err_;
+  }
+  ASSERT_EQ(run(fine_tuning("tags", "tokens", "tags.txt")), 0) << err_;
+  EXPECT_GT(Json::parse(out_)["f1"].get<double>(), 0.95) << err_;
+  const std::string lines = "line 1 of a small text with words\nwords\n";
+  ASSERT_EQ(run_on(lines, {"embed", "--model", base}), 0) << err_;
+  const std::string together = out_;
+  ASSERT_EQ(run_on(lines, {"embed", "--model", base, "--batch-tokens", "1"}), 0) << err_;
+  EXPECT_EQ(out_, together);
+  ASSERT_EQ(run({"plan", base, "--json"}), 0) << err_;
+  ASSERT_EQ(run({"export", base, "--format", "onnx", "--output", path("m.onnx").string()}), 0)
+      << err_;
+}
+
 TEST_F(Encoders, BatchesByTokensChangeNoBit) {
   make_base();
   const std::string model = path("base").string();

@@ -29,9 +29,13 @@ TYPES = {
     "xlm-roberta": dict(COMMON, type_vocab_size=1),
     "distilbert": dict(SIZES, dim=16, hidden_dim=24, n_layers=2, n_heads=2),
     "mpnet": COMMON,
+    "modernbert": dict(SIZES, hidden_size=16, intermediate_size=24, num_hidden_layers=4,
+                       num_attention_heads=2, norm_eps=1e-6, local_attention=16, pad_token_id=0,
+                       bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2),
 }
 POOLINGS = {"bert": ["cls", "max"], "roberta": ["mean"], "xlm-roberta": ["mean_sqrt_len"],
-            "distilbert": ["weighted_mean"], "mpnet": ["mean", "last_token"]}
+            "distilbert": ["weighted_mean"], "mpnet": ["mean", "last_token"],
+            "modernbert": ["cls", "mean"]}
 NORMALIZED = {"roberta", "mpnet"}
 HEADS = {"masked": (transformers.AutoModelForMaskedLM, None),
          "classes": (transformers.AutoModelForSequenceClassification, 3),
@@ -91,7 +95,8 @@ def make(model_type, head, out, metadata):
     if head == "values":
         settings["problem_type"] = "regression"
     config = transformers.AutoConfig.for_model(model_type, **settings)
-    extra = dict(add_pooling_layer=False) if head == "embedding" and model_type != "distilbert" else {}
+    has_pooler = model_type not in ("distilbert", "modernbert")
+    extra = dict(add_pooling_layer=False) if head == "embedding" and has_pooler else {}
     model = build.from_config(config, attn_implementation="eager", **extra).float().eval()
     names = {}  # a tied parameter by its name in the embedding, or by its shortest name
     for key, p in model.named_parameters(remove_duplicate=False):

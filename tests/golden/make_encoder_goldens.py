@@ -27,6 +27,10 @@ GPT2 = dict(vocab_size=41, n_positions=24, n_embd=16, n_layer=2, n_head=2)
 LLAMA = dict(COMMON, num_key_value_heads=1, rms_norm_eps=1e-5, rope_theta=500.0)
 # Causal models tell a text by its last token, which they find by the token of padding.
 CAUSAL = dict(bos_token_id=1, eos_token_id=2, pad_token_id=0)
+# Texts are longer than the windows; ids of special tokens lie outside the small vocabulary.
+MODERN = dict(SIZES, hidden_size=16, intermediate_size=24, num_hidden_layers=5,
+              num_attention_heads=2, norm_eps=1e-6, local_attention=4, pad_token_id=0,
+              bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
 DISTIL = dict(SIZES, dim=16, hidden_dim=24, n_layers=2, n_heads=2)
 LENGTHS = [13, 5, 9, 1]
 LENGTH = 13
@@ -54,6 +58,18 @@ CASES = {
     "mpnet_masked": dict(model_type="mpnet", head="masked"),
     "mpnet_classes": dict(model_type="mpnet", head="classes", num_labels=4),
     "mpnet_tags": dict(model_type="mpnet", head="tags", num_labels=2),
+    "modernbert_masked": dict(model_type="modernbert", head="masked"),
+    "modernbert_masked_untied": dict(model_type="modernbert", head="masked",
+                                     tie_word_embeddings=False, norm_bias=True, mlp_bias=True,
+                                     attention_bias=True, classifier_bias=True,
+                                     decoder_bias=False, hidden_activation="silu"),
+    "modernbert_classes": dict(model_type="modernbert", head="classes", num_labels=3),
+    "modernbert_classes_mean": dict(model_type="modernbert", head="classes", num_labels=2,
+                                    classifier_pooling="mean", local_attention=7,
+                                    global_attn_every_n_layers=2),
+    "modernbert_values": dict(model_type="modernbert", head="values", num_labels=1),
+    "modernbert_tags": dict(model_type="modernbert", head="tags", num_labels=4),
+    "modernbert_cls": dict(model_type="modernbert", head="embedding", pooling="cls"),
     "gpt2_classes": dict(GPT2, **CAUSAL, model_type="gpt2", head="classes", num_labels=3),
     "gpt2_values": dict(GPT2, **CAUSAL, model_type="gpt2", head="values", num_labels=1),
     "llama_classes": dict(LLAMA, **CAUSAL, model_type="llama", head="classes", num_labels=2),
@@ -101,12 +117,14 @@ def make(name, case):
     model_type, head = case.pop("model_type"), case.pop("head")
     pooling, normalize = case.pop("pooling", None), case.pop("normalize", False)
     is_causal = model_type in ("gpt2", "llama", "qwen2", "gpt_neox")
-    case = dict({} if is_causal else DISTIL if model_type == "distilbert" else COMMON, **case)
+    case = dict({} if is_causal else DISTIL if model_type == "distilbert" else
+                MODERN if model_type == "modernbert" else COMMON, **case)
     if head == "values":
         case["problem_type"] = "regression"
     config = transformers.AutoConfig.for_model(model_type, **case)
     torch.manual_seed(sum(map(ord, name)))
-    extra = dict(add_pooling_layer=False) if head == "embedding" and model_type != "distilbert" else {}
+    has_pooler = model_type not in ("distilbert", "modernbert")
+    extra = dict(add_pooling_layer=False) if head == "embedding" and has_pooler else {}
     model = CLASSES[head].from_config(config, attn_implementation="eager", **extra)
     model = model.float().eval()
     with torch.no_grad():

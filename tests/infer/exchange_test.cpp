@@ -41,7 +41,7 @@ ModelPtr encoder(const std::string& type, models::Head head) {
   const std::string config = fmt::format(
       R"({{"model_type":"{}","vocab_size":{},"hidden_size":320,"intermediate_size":384,
           "num_hidden_layers":2,"num_attention_heads":16,"max_position_embeddings":{},
-          "type_vocab_size":{},"pad_token_id":{},"dim":320,"hidden_dim":384,"n_layers":2,"n_heads":4}})",
+          "type_vocab_size":{},"pad_token_id":{},"local_attention":4,"dim":320,"hidden_dim":384,"n_layers":2,"n_heads":4}})",
       type, kVocabulary, kContext + 2, type == "bert" ? 2 : 1, type == "bert" ? 0 : 1);
   models::Task task;
   task.head = head;
@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(Architectures, Decoders,
 
 TEST(Encoders, ExchangeIsTheForwardPass) {
   constexpr int64_t kLength = 6;
-  for (const std::string type : {"bert", "roberta", "distilbert", "mpnet"})
+  for (const std::string type : {"bert", "roberta", "distilbert", "mpnet", "modernbert"})
     for (const models::Head head : {models::Head::masked_token, models::Head::classes,
                                     models::Head::token_classes, models::Head::embedding}) {
       SCOPED_TRACE(type + ", " + models::description(head));
@@ -180,21 +180,22 @@ TEST(Encoders, ExchangeIsTheForwardPass) {
 
 TEST(Encoders, PoolingCountsRealTokensAlone) {
   constexpr int64_t kLength = 5, kPads = 3;
-  for (const auto& [name, pooling] : models::poolings()) {
-    if (pooling == models::Pooling::cls || pooling == models::Pooling::weighted_mean) continue;
-    SCOPED_TRACE(name);
-    models::Task task;
-    task.head = models::Head::embedding;
-    task.pooling = {pooling};
-    const ModelPtr model = encoder("roberta", models::Head::embedding)->with_task(task);
-    const Graph plain = model->exchange({1, kLength, std::nullopt}),
-                padded = model->exchange({1, kPads + kLength, std::nullopt});
-    const RefTensor expected =
-        reference::evaluate(plain, padded_text(plain, kLength, 0))["sentence_embedding"];
-    const RefTensor given =
-        reference::evaluate(padded, padded_text(padded, kLength, kPads))["sentence_embedding"];
-    EXPECT_LT(largest_difference(expected, given), 1e-9);
-  }
+  for (const auto& [name, pooling] : models::poolings())
+    for (const std::string type : {"roberta", "modernbert"}) {
+      if (pooling == models::Pooling::cls || pooling == models::Pooling::weighted_mean) continue;
+      SCOPED_TRACE(type + ", " + name);
+      models::Task task;
+      task.head = models::Head::embedding;
+      task.pooling = {pooling};
+      const ModelPtr model = encoder(type, models::Head::embedding)->with_task(task);
+      const Graph plain = model->exchange({1, kLength, std::nullopt}),
+                  padded = model->exchange({1, kPads + kLength, std::nullopt});
+      const RefTensor expected =
+          reference::evaluate(plain, padded_text(plain, kLength, 0))["sentence_embedding"];
+      const RefTensor given =
+          reference::evaluate(padded, padded_text(padded, kLength, kPads))["sentence_embedding"];
+      EXPECT_LT(largest_difference(expected, given), 1e-9);
+    }
 }
 
 // -- written and read again

@@ -113,7 +113,7 @@ struct EncoderCase {
 
 std::vector<EncoderCase> encoder_batch_cases() {
   std::vector<EncoderCase> list;
-  for (const char* type : {"bert", "roberta", "xlm-roberta", "distilbert", "mpnet"})
+  for (const char* type : {"bert", "roberta", "xlm-roberta", "distilbert", "mpnet", "modernbert"})
     for (const char* head : {"masked", "classes", "values", "tags", "embedding"})
       list.push_back({type, head});
   return list;

@@ -151,7 +151,7 @@ TEST(EncoderGoldens, AreThere) {
   }
   const auto& known = models::find_architecture("bert").model_types;
   std::set<std::string> wanted(known.begin(), known.end());
-  wanted.insert({"gpt2", "llama", "qwen2", "gpt_neox"});
+  wanted.insert({"modernbert", "gpt2", "llama", "qwen2", "gpt_neox"});
   EXPECT_EQ(types, wanted);
   EXPECT_EQ(heads, (std::set<Head>{Head::masked_token, Head::embedding, Head::classes, Head::values,
                                    Head::token_classes}));
