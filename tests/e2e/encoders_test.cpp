@@ -399,6 +399,22 @@ TEST_F(Encoders, RankDocuments) {
     EXPECT_EQ(run(args), code) << part << "\n" << err_;
     EXPECT_NE(err_.find(part), std::string::npos) << part << "\n" << err_;
   };
+  expect({"rerank", base, "line 1 of a small text", file, "--max-length", "4"}, 0,
+         "note: the query is longer than 4 tokens: only its beginning was read");
+  put("lines.txt", std::string(20000, '\n') + "text");
+  ASSERT_EQ(run({"rerank", base, query, path("lines.txt").string(), "--json", "--top-k", "3"}), 0)
+      << err_;
+  ranked = Json::parse(out_);
+  ASSERT_EQ(ranked.size(), 3u);
+  EXPECT_EQ(ranked[0]["index"], 20000);
+  EXPECT_EQ(ranked[1]["index"], 0);
+  EXPECT_EQ(ranked[2]["index"], 1);
+  put("binary.dat", std::string("abc\0def\xff\nwith words\n", 19));
+  ASSERT_EQ(run({"rerank", base, query, path("binary.dat").string(), "--json"}), 0) << err_;
+  EXPECT_EQ(Json::parse(out_).size(), 2u);
+  EXPECT_NE(err_.find("1 line is not UTF-8"), std::string::npos) << err_;
+  expect({"classify", by_class, file, "--pairs"}, 1,
+         "documents.txt, line 1: --pairs expects two texts separated by a tab; found no tab");
   expect({"rerank", base}, 2, "expected a query");
   expect({"rerank", base, ""}, 2, "expected a query");
   expect({"rerank", base, query, path("nowhere")}, 2, "nowhere'; expected `brrr rerank");

@@ -137,7 +137,12 @@ io::ModelInput EncoderTexts::encode(size_t line, std::string_view first,
 }
 
 io::ModelInput EncoderTexts::encode_other(std::string_view text, const std::string& where) {
-  return checked(where, input_of(text, std::nullopt));
+  const int64_t cut = cut_;
+  io::ModelInput input = checked(where, input_of(text, std::nullopt));
+  if (cut_ > cut)
+    tell("note: {} is longer than {} tokens: only its beginning was read\n", where, longest_);
+  cut_ = cut;  // of lines alone
+  return input;
 }
 
 io::ModelInput EncoderTexts::input_of(std::string_view first,

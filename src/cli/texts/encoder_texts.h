@@ -66,7 +66,7 @@ class EncoderTexts {
   /// UserError with --no-truncate.
   io::ModelInput encode(size_t line, std::string_view first,
                         std::optional<std::string_view> second = std::nullopt);
-  /// The same for a text that is no line, `where` in messages.
+  /// The same for a text that is no line, `where` in messages; says at once when it is cut.
   io::ModelInput encode_other(std::string_view text, const std::string& where);
   /// The same for the words of a line, each with the place of its tokens.
   io::ModelInput encode_words(size_t line, std::span<const std::string_view> words);
