@@ -16,6 +16,7 @@
 #include "cli/prompts_file.h"
 #include "cli/text_maker.h"
 #include "infer/batcher.h"
+#include "infer/beam_search.h"
 #include "machine/device.h"
 #include "sampling/continuation.h"
 
@@ -50,15 +51,19 @@ class ManyTexts {
     if (jobs_.empty()) return;
     infer::BatcherOptions how;
     how.precision = dtype_of_precision(o_.precision);
-    how.parallel = std::min(o_.parallel, answers_wanted());
+    how.parallel = o_.beam_size > 1 ? o_.beam_size * searches_at_once()
+                                    : std::min(o_.parallel, answers_wanted());
     how.prefill_tokens = o_.prefill_tokens;
     how.context = longest();
     how.pool_positions = pool_positions(how.parallel);
     how.memory = memory_of(o_, "fewer --parallel, fewer --max-new-tokens, shorter prompts");
     infer::Batcher batcher(model_.definition, machine::backend_for(o_.device), model_.weights, how);
     const Stopwatch watch;
-    for (const Job& job : jobs_)
-      for (int64_t sample = 0; sample < job.prompt.answers; ++sample) add(batcher, job, sample);
+    if (o_.beam_size > 1)
+      search_all(batcher);
+    else
+      for (const Job& job : jobs_)
+        for (int64_t sample = 0; sample < job.prompt.answers; ++sample) add(batcher, job, sample);
     while (batcher.step()) print_finished();
     print_finished();
     if (o_.json) {
@@ -102,6 +107,52 @@ class ManyTexts {
     return std::accumulate(each.begin(), each.end(), int64_t{0});
   }
 
+  int64_t searches_at_once() const {
+    return std::clamp<int64_t>(o_.parallel / o_.beam_size, 1, std::ssize(jobs_));
+  }
+  Answer& add_answer(const Job& job, int64_t sample) {
+    answers_.push_back(std::make_unique<Answer>(
+        Answer{&job.prompt,
+               sample,
+               GrowingText(*model_.tokenizer, job.tokens, ends_, job.prompt.stop),
+               {}}));
+    return *answers_.back();
+  }
+
+  /// Runs beam searches, some at a time.
+  void search_all(infer::Batcher& batcher) {
+    std::deque<std::unique_ptr<infer::BeamSearch>> searches;
+    int64_t running = 0;
+    for (const Job& job : jobs_) {
+      while (running == searches_at_once()) {
+        batcher.step();
+        print_finished();
+      }
+      std::vector<Answer*> answers;
+      for (int64_t i = 0; i < job.prompt.answers; ++i) answers.push_back(&add_answer(job, i));
+      ++running;
+      searches.push_back(std::make_unique<infer::BeamSearch>(
+          batcher, job.tokens,
+          infer::BeamOptions{.beams = o_.beam_size,
+                             .max_new_tokens = job.most,
+                             .length_penalty = o_.length_penalty,
+                             .ends = ends_},
+          [this, answers, &running](const std::vector<infer::Hypothesis>& found) {
+            --running;
+            for (size_t i = 0; i < answers.size(); ++i) {
+              Answer& a = *answers[i];
+              const bool has_some = i < found.size();
+              if (has_some)
+                for (const int32_t token : found[i].ids) a.text.add(token);
+              a.text.finish();
+              a.finish_reason = has_some && !found[i].has_ended ? "length" : "stop";
+              finished_.push_back(&a);
+            }
+          }));
+    }
+    while (batcher.step()) print_finished();
+  }
+
   std::vector<int32_t> tokens_of(const Prompt& p) const {
     if (chat_) return Conversation(o_, model_, &*chat_).ask(p.text);
     if (!p.text.empty()) return model_.tokenizer->encode(p.text, {.add_special_tokens = true});
@@ -115,6 +166,8 @@ class ManyTexts {
       try {
         Job job{p, tokens_of(p), 0};
         if (job.tokens.empty()) user_error("the prompt has no tokens; give at least one");
+        if (o_.beam_size > 1 && p.answers > o_.beam_size)
+          user_error("\"n\" must be at most the {} beams; found {}", o_.beam_size, p.answers);
         job.most = p.max_new_tokens ? *p.max_new_tokens
                                     : most_new_tokens(o_, model_, std::ssize(job.tokens));
         cut += std::ssize(job.tokens) > context() ? 1 : 0;
@@ -130,12 +183,7 @@ class ManyTexts {
   }
 
   void add(infer::Batcher& batcher, const Job& job, int64_t sample) {
-    answers_.push_back(std::make_unique<Answer>(
-        Answer{&job.prompt,
-               sample,
-               GrowingText(*model_.tokenizer, job.tokens, ends_, job.prompt.stop),
-               {}}));
-    Answer& a = *answers_.back();
+    Answer& a = add_answer(job, sample);
     infer::SequenceRequest request;
     request.prompt = job.tokens;
     request.sampling = job.prompt.sampling;

@@ -8,6 +8,7 @@
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/model_option.h"
+#include "infer/beam_search.h"
 #include "machine/device.h"
 #include "sampling/continuation.h"
 
@@ -123,7 +124,7 @@ infer::Memory TextMaker::memory() const {
 
 void TextMaker::reserve(int64_t positions, int64_t samples) {
   positions = std::min(positions, context());
-  const int64_t at_once = std::min(samples, options_.parallel);
+  const int64_t at_once = options_.beam_size > 1 ? samples : std::min(samples, options_.parallel);
   if (positions <= room_ && at_once <= at_once_) return;
   // A conversation grows by turns: twice the room, so that weights are seldom read again.
   if (room_ > 0) positions = std::min(std::max(positions, 2 * room_), context());
@@ -186,7 +187,8 @@ std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt, in
     tell("note: the prompt has {}, {} {}: only the last {} are read\n", counted(given, "token"),
          context_name(), context(), infer::kept_at_the_end(context()));
   const int64_t most = most_new_tokens(options_, model_, given);
-  reserve(given + most, samples);
+  reserve(given + most, options_.beam_size > 1 ? options_.beam_size : samples);
+  if (options_.beam_size > 1) return search(prompt, samples, most, echoes, on_text);
   const Stopwatch watch;
   std::deque<GrowingText> texts;
   for (int64_t sample = 0; sample < samples; ++sample) {
@@ -211,6 +213,36 @@ std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt, in
   // After the last token nothing was read any more.
   const int64_t read = given > context() ? infer::kept_at_the_end(context()) : given;
   has_slid_ |= read + longest - 1 > context();
+  return made;
+}
+
+std::vector<TextMaker::Text> TextMaker::search(std::span<const int32_t> prompt, int64_t samples,
+                                               int64_t most, bool echoes, const OnText& on_text) {
+  if (!batcher_)
+    user_error("--beam-size: {} has no attention for caches in blocks; use --device cpu",
+               options_.device);
+  const Stopwatch watch;
+  std::vector<infer::Hypothesis> found;
+  const infer::BeamSearch search(
+      *batcher_, {prompt.begin(), prompt.end()},
+      {.beams = options_.beam_size,
+       .max_new_tokens = most,
+       .length_penalty = options_.length_penalty,
+       .ends = ends_},
+      [&](std::vector<infer::Hypothesis> all) { found = std::move(all); });
+  while (batcher_->step()) {
+  }
+  std::vector<Text> made;
+  for (int64_t i = 0; i < std::min(samples, std::ssize(found)); ++i) {
+    const infer::Hypothesis& h = found[static_cast<size_t>(i)];
+    GrowingText text(*model_.tokenizer, prompt, ends_, {});
+    for (const int32_t token : h.ids) text.add(token);
+    text.finish();
+    tokens_ += std::ssize(h.ids);
+    on_text(i, (echoes ? text.prompt() : std::string()) + text.text(), true);
+    made.push_back({text.prompt(), text.text(), h.ids});
+  }
+  seconds_ += watch.seconds();
   return made;
 }
 

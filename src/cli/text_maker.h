@@ -99,6 +99,9 @@ class TextMaker {
   void reserve(int64_t positions, int64_t samples);
   void run(std::span<const int32_t> prompt, int64_t samples, int64_t most, const OnToken& on_token);
   infer::Memory memory() const;
+  /// The continuations that a beam search finds, at most `samples`, the best first.
+  std::vector<Text> search(std::span<const int32_t> prompt, int64_t samples, int64_t most,
+                           bool echoes, const OnText& on_text);
 
   const infer::GenerateOptions& options_;
   const io::ModelFolder& model_;

@@ -44,6 +44,7 @@ struct Batcher::Sequence {
   std::vector<int32_t> guess;                // tokens behind the window that this step tries
   PromptLookup lookup;
   int64_t made = 0;
+  bool awaits_token = false;  // on_logits has its logits
   bool has_ended = false;
 
   Sequence(Id number, SequenceRequest r)
@@ -147,8 +148,9 @@ Batcher::Id Batcher::add(SequenceRequest request) {
 }
 
 void Batcher::cancel(Id id) {
-  for (const auto& s : running_)
-    if (s->id == id && !s->has_ended) return finish(*s, Finish::cancelled);
+  for (const auto* list : {&running_, &forked_})
+    for (const auto& s : *list)
+      if (s->id == id && !s->has_ended) return finish(*s, Finish::cancelled);
   for (auto i = waiting_.begin(); i != waiting_.end(); ++i)
     if ((*i)->id == id) {
       const SequencePtr s = std::move(*i);
@@ -181,8 +183,11 @@ bool Batcher::waits_for_prefix(const Sequence& s) const {
 }
 
 void Batcher::admit() {
-  while (!waiting_.empty() && std::ssize(running_) < options_.parallel) {
-    Sequence& s = *waiting_.front();
+  while (std::ssize(running_) < options_.parallel) {
+    const auto next =
+        std::ranges::find_if(waiting_, [](const SequencePtr& s) { return !s->awaits_token; });
+    if (next == waiting_.end()) return;
+    Sequence& s = **next;
     // At least one token is run, for its logits.
     const int64_t shareable = (std::ssize(s.window) - 1) / kBlockRows;
     for (int64_t b = std::ssize(s.blocks); b < shareable; ++b) {
@@ -198,8 +203,8 @@ void Batcher::admit() {
       return;
     }
     counts_.shared += s.computed;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    running_.push_back(std::move(*next));
+    waiting_.erase(next);
   }
 }
 
@@ -234,12 +239,12 @@ std::vector<Batcher::Share> Batcher::plan() {
     Sequence& s = *running_[i];
     s.guess.clear();
     int64_t count = s.pending();
-    if (count == 1) {
+    if (count == 1 && s.request.prompt_lookup > 0) {
       const int64_t room =
           std::min(context_ - std::ssize(s.window), s.request.max_new_tokens - s.made - 1);
       s.guess = s.lookup.guess(s.window, room);
       count += std::ssize(s.guess);
-    } else {
+    } else if (count > 1) {
       count = std::min(count, budget);
     }
     if (count == 0 || !reserve(s, count)) continue;
@@ -321,7 +326,49 @@ void Batcher::publish_full_blocks(Sequence& s) {
         pool_.publish(s.blocks[static_cast<size_t>(b)], s.last_content(), s.block_tokens(b)));
 }
 
-bool Batcher::append(Sequence& s, int32_t token, double logprob) {
+void Batcher::grow(Sequence& s, int32_t token) {
+  if (std::ssize(s.window) == context_) {
+    release_blocks(s);
+    const int64_t kept = std::min(kept_at_the_end(context_), context_ - 1);
+    s.window.erase(s.window.begin(), s.window.end() - kept);
+  }
+  s.window.push_back(token);
+  s.awaits_token = false;
+}
+
+/// A preempted sequence waits for its token, too: its keys are computed again with the token's.
+Batcher::Sequence& Batcher::waiting_for_token(Id id) {
+  Sequence* found = nullptr;
+  const auto look = [&](const auto& list) {
+    for (const SequencePtr& s : list)
+      if (s->id == id && !s->has_ended) found = s.get();
+  };
+  look(running_);
+  look(waiting_);
+  BRRR_CHECK(found != nullptr && found->request.on_logits, "sequence {} waits for no token", id);
+  return *found;
+}
+
+void Batcher::append(Id id, int32_t token) { grow(waiting_for_token(id), token); }
+
+Batcher::Id Batcher::fork(Id id, int32_t token) {
+  const Sequence& from = waiting_for_token(id);
+  auto s = std::make_unique<Sequence>(next_++, from.request);
+  s->window = from.window;
+  // Full blocks are shared; keys in the last one are computed again.
+  for (size_t b = 0; b < from.contents.size(); ++b) {
+    pool_.add_user(from.blocks[b]);
+    s->blocks.push_back(from.blocks[b]);
+    s->contents.push_back(from.contents[b]);
+  }
+  s->computed = std::ssize(s->blocks) * kBlockRows;
+  counts_.shared += s->computed;
+  grow(*s, token);
+  forked_.push_back(std::move(s));
+  return forked_.back()->id;
+}
+
+bool Batcher::tell(Sequence& s, int32_t token, double logprob) {
   ++s.made;
   ++counts_.generated;
   if (s.request.on_token && !s.request.on_token(token, logprob)) {
@@ -331,12 +378,7 @@ bool Batcher::append(Sequence& s, int32_t token, double logprob) {
   } else if (s.made == s.request.max_new_tokens) {
     finish(s, Finish::length);
   } else {
-    if (std::ssize(s.window) == context_) {
-      release_blocks(s);
-      const int64_t kept = std::min(kept_at_the_end(context_), context_ - 1);
-      s.window.erase(s.window.begin(), s.window.end() - kept);
-    }
-    s.window.push_back(token);
+    grow(s, token);
   }
   return !s.has_ended;
 }
@@ -348,12 +390,18 @@ void Batcher::accept(const Share& share, std::span<const float> logits) {
   s.computed = std::min(s.computed + share.count, before);
   publish_full_blocks(s);
   const auto width = static_cast<size_t>(vocabulary_);
+  if (s.request.on_logits) {
+    if (share.wanted == 0) return;
+    s.awaits_token = true;
+    const auto row = logits.subspan(static_cast<size_t>(share.first_wanted) * width, width);
+    return s.request.on_logits(s.id, row);
+  }
   int64_t right = 0;
   for (int64_t i = 0; i < share.wanted; ++i) {
     const auto row = logits.subspan(static_cast<size_t>(share.first_wanted + i) * width, width);
     const int32_t token = s.sampler.next(row);
     const double logprob = s.request.wants_logprobs ? log_probability(row, token) : 0;
-    if (!append(s, token, logprob)) break;
+    if (!tell(s, token, logprob)) break;
     if (i == guessed || token != s.guess[static_cast<size_t>(i)] || s.computed == 0) break;
     ++right;
     ++s.computed;  // the keys of this token are in the pool already
@@ -367,11 +415,22 @@ void Batcher::accept(const Share& share, std::span<const float> logits) {
 
 bool Batcher::step() {
   std::erase_if(running_, [](const SequencePtr& s) { return s->has_ended; });
+  const auto has_work = [this] {
+    return std::ranges::any_of(running_, [](const SequencePtr& s) { return s->pending() > 0; });
+  };
   admit();
-  if (running_.empty()) return false;
+  // Sequences that await a token may hold the blocks that others need to get theirs.
+  while (!has_work() && !running_.empty() &&
+         std::ranges::any_of(waiting_, [](const SequencePtr& s) { return !s->awaits_token; })) {
+    preempt(*running_.back());
+    admit();
+  }
+  if (!has_work()) return false;
   std::vector<Share> shares = plan();
   const std::span<const float> logits = run(shares);
   for (const Share& share : shares) accept(share, logits);
+  for (SequencePtr& s : forked_) running_.push_back(std::move(s));
+  forked_.clear();
   std::erase_if(running_, [](const SequencePtr& s) { return s->has_ended; });
   return true;
 }

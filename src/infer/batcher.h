@@ -41,6 +41,9 @@ enum class Finish {
   cancelled,  // by cancel()
 };
 
+/// Names a sequence of a batcher.
+using SequenceId = int64_t;
+
 struct SequenceRequest {
   std::vector<int32_t> prompt;  // at least one token
   Sampling sampling = {};
@@ -54,6 +57,10 @@ struct SequenceRequest {
   /// unless it is wanted); may return false to end the sequence.
   std::function<bool(int32_t token, double logprob)> on_token = {};
   std::function<void(Finish)> on_finish = {};
+  /// Gets the logits [V] behind the sequence instead of a token that was drawn from them. The
+  /// sequence then waits until append(), fork() and cancel() say how it goes on;
+  /// `max_new_tokens`, `on_token` and what draws tokens are ignored.
+  std::function<void(SequenceId, std::span<const float> logits)> on_logits = {};
 };
 
 /// Counts since the beginning.
@@ -69,7 +76,7 @@ struct BatcherCounts {
 
 class Batcher {
  public:
-  using Id = int64_t;
+  using Id = SequenceId;
 
   /// `weights` has each parameter of the model by name. Throws UserError (exit 3) if one sequence
   /// does not fit within the memory limit.
@@ -85,7 +92,13 @@ class Batcher {
   Id add(SequenceRequest request);
   /// Ends a sequence. Does nothing for one that has ended.
   void cancel(Id id);
-  /// Runs one step. Returns false, and does nothing, if all sequences have ended.
+  /// Continues a sequence that waits for a token behind its logits.
+  void append(Id id, int32_t token);
+  /// Adds a sequence that continues the waiting sequence `id` by `token`, and shares its full
+  /// blocks. The waiting one may be continued, forked again or cancelled.
+  Id fork(Id id, int32_t token);
+  /// Runs one step. Returns false, and does nothing, if all sequences have ended or wait for their
+  /// token.
   bool step();
 
   int64_t waiting() const { return std::ssize(waiting_); }
@@ -119,8 +132,11 @@ class Batcher {
   void release_blocks(Sequence& s);
   std::span<const float> run(std::vector<Share>& shares);
   PortValues inputs_for(int64_t tokens, int64_t sequences) const;
-  /// Adds a token that was chosen. Returns whether the sequence goes on.
-  bool append(Sequence& s, int32_t token, double logprob);
+  Sequence& waiting_for_token(Id id);
+  /// Tells a token that was chosen. Returns whether the sequence goes on.
+  bool tell(Sequence& s, int32_t token, double logprob);
+  /// Adds a token to the window, which forgets its older half if it is full.
+  void grow(Sequence& s, int32_t token);
   void accept(const Share& share, std::span<const float> logits);
   void publish_full_blocks(Sequence& s);
   void finish(Sequence& s, Finish why);
@@ -130,9 +146,9 @@ class Batcher {
   int64_t vocabulary_, context_, table_;
   BlockPool pool_;
   std::unique_ptr<Runner> runner_;
-  std::deque<SequencePtr> waiting_;    // the first is admitted first
-  std::vector<SequencePtr> running_;   // the oldest first
-  std::vector<SequencePtr> finished_;  // until the end of a step
+  std::deque<SequencePtr> waiting_;   // the first is admitted first
+  std::vector<SequencePtr> running_;  // the oldest first
+  std::vector<SequencePtr> forked_;   // run from the next step on
   Id next_ = 1;
   BatcherCounts counts_;
 };

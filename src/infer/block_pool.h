@@ -35,6 +35,8 @@ class BlockPool {
   /// Tells that the block now holds `tokens` behind `before`. Returns its content; the block stays
   /// private if another block has the same content already.
   Content publish(int32_t block, Content before, const Tokens& tokens);
+  /// Adds a user to a block that has some.
+  void add_user(int32_t block) { ++at(block).users; }
   /// Removes a user of the block.
   void release(int32_t block);
 

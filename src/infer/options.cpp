@@ -128,6 +128,11 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.integer("prefill-tokens", &O::prefill_tokens, 1, 1 << 20, "N",
               "tokens of prompts read in one step, beside the texts that are being written",
               {"max-num-batched-tokens"});
+    t.integer("beam-size", &O::beam_size, 1, 256, "N",
+              "search the likeliest text with N beams instead of drawing tokens (1: off)",
+              {"num-beams"});
+    t.real("length-penalty", &O::length_penalty, {.low = -100, .high = 100}, "X",
+           "divide the score of a beam by its length to this power; above 1: longer texts");
     t.integer("prompt-lookup", &O::prompt_lookup, 0, 64, "N",
               "guess up to N tokens per step from the text so far and keep those that the model "
               "chooses, too; the text is the same (0: off)",
@@ -187,6 +192,19 @@ GenerateOptions resolve_generate(const KeyValues& given) {
   } else {
     for (const char* name : {"ordered", "logprobs"})
       if (options.was_given(name)) usage_error("--{} needs --prompts FILE.jsonl", name);
+  }
+  if (options.beam_size > 1) {
+    for (const char* name : {"temperature", "top-k", "top-p", "min-p", "repetition-penalty",
+                             "presence-penalty", "frequency-penalty", "stop", "prompt-lookup"})
+      if (options.was_given(name) &&
+          !(std::string_view(name) == "temperature" && options.temperature == 0))
+        usage_error("--{}: beams do not draw tokens; leave it or --beam-size out", name);
+    if (options.num_samples > options.beam_size)
+      usage_error("--num-samples: a search with {} beams finds at most as many texts; got {}",
+                  options.beam_size, options.num_samples);
+    if (!options.cache) usage_error("--no-cache: beams share a cache; leave it or --beam-size out");
+  } else if (options.was_given("length-penalty")) {
+    usage_error("--length-penalty needs --beam-size 2 or more");
   }
   for (const char* name : {"system", "messages", "tools"})
     if (options.was_given(name) && !options.chat) usage_error("--{} needs --chat", name);

@@ -40,6 +40,8 @@ struct GenerateOptions {
   // For many prompts:
   int64_t parallel = 16;         // texts at once
   int64_t prefill_tokens = 256;  // tokens of prompts that a step reads
+  int64_t beam_size = 1;         // above 1: the likeliest texts, found by so many beams
+  double length_penalty = 1;     // of beams
   int64_t prompt_lookup = 0;     // tokens guessed from the text itself; 0: none
   bool ordered = false;          // answers in the order of the prompts, not as they end
   bool logprobs = false;

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/target.h"
 #include "base/threads/thread_team.h"
+#include "infer/beam_search.h"
 #include "infer/generator.h"
 #include "models/initialise.h"
 #include "support/long_proof.h"
@@ -246,6 +247,97 @@ TEST_F(BatcherTexts, LogProbabilitiesAreThoseOfTheModel) {
   for (const double x : got) {
     EXPECT_LT(x, 0);
     EXPECT_GT(x, -std::log(static_cast<double>(kBatchedVocabulary)));  // the likeliest of them
+  }
+}
+
+// With as many beams as there are texts, a search sees all of them.
+TEST_F(BatcherTexts, ManyBeamsFindTheLikeliestTexts) {
+  constexpr int64_t kTokens = 4, kLength = 3, kEnd = 2;
+  const models::ModelPtr model = models::find_architecture("gpt2").describe(
+      {.settings = {{"n-layer", "2"}, {"n-head", "4"}, {"n-embd", "64"}},
+       .vocabulary = kTokens,
+       .context = kBatchedContext});
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 37; ++i) prompt.push_back(i * i % kTokens);
+  // Log probabilities behind a text, alone.
+  Batcher single(model, cpu::cpu_backend(), lively_weights(*model), {.parallel = 1});
+  const auto next = [&](const std::vector<int32_t>& more) {
+    std::vector<double> logprobs;
+    SequenceRequest request;
+    request.prompt = prompt;
+    request.prompt.insert(request.prompt.end(), more.begin(), more.end());
+    request.on_logits = [&](SequenceId id, std::span<const float> logits) {
+      double sum = 0;
+      for (const float x : logits) sum += std::exp(static_cast<double>(x));
+      for (const float x : logits) logprobs.push_back(static_cast<double>(x) - std::log(sum));
+      single.cancel(id);
+    };
+    single.add(std::move(request));
+    while (single.step()) {
+    }
+    return logprobs;
+  };
+  struct Known {
+    std::vector<int32_t> ids;
+    double sum;
+    bool has_ended;
+  };
+  std::vector<Known> open{{{}, 0, false}}, all;
+  for (int64_t length = 0; length < kLength; ++length) {
+    std::vector<Known> longer;
+    for (const Known& k : open) {
+      const std::vector<double> logprobs = next(k.ids);
+      for (int32_t token = 0; token < kTokens; ++token) {
+        Known more = k;
+        more.sum += logprobs[static_cast<size_t>(token)];
+        more.has_ended = token == kEnd;
+        if (!more.has_ended) more.ids.push_back(token);
+        (more.has_ended || length + 1 == kLength ? all : longer).push_back(more);
+      }
+    }
+    open = longer;
+  }
+  const auto score = [](const Known& k) {
+    return k.sum / static_cast<double>(std::ssize(k.ids) + (k.has_ended ? 1 : 0));
+  };
+  std::ranges::sort(all, std::greater<>(), score);
+  Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model), {.parallel = 64});
+  std::vector<Hypothesis> found;
+  const BeamSearch search(batcher, prompt, {.beams = 64, .max_new_tokens = kLength, .ends = {kEnd}},
+                          [&](std::vector<Hypothesis> got) { found = std::move(got); });
+  while (batcher.step()) {
+  }
+  ASSERT_EQ(found.size(), all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_NEAR(found[i].score, score(all[i]), 1e-9) << i;
+    EXPECT_EQ(found[i].ids, all[i].ids) << i;
+    EXPECT_EQ(found[i].has_ended, all[i].has_ended) << i;
+  }
+  EXPECT_EQ(batcher.running() + batcher.waiting(), 0);
+}
+
+// Few beams over a small pool: preempted beams are computed again.
+TEST_F(BatcherTexts, BeamsDoNotDependOnThePool) {
+  const models::ModelPtr model = model_of("llama", {});
+  const auto search = [&](int64_t pool, int64_t* preempted) {
+    Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model),
+                    {.parallel = 6, .pool_positions = pool});
+    std::vector<Hypothesis> found;
+    const BeamSearch beams(batcher, {1, 2, 3, 4, 5}, {.beams = 6, .max_new_tokens = 80},
+                           [&](std::vector<Hypothesis> got) { found = std::move(got); });
+    while (batcher.step()) {
+    }
+    if (preempted != nullptr) *preempted = batcher.counts().preempted;
+    return found;
+  };
+  int64_t preempted = 0;
+  const auto expected = search(0, nullptr), got = search(kBatchedContext, &preempted);
+  EXPECT_GT(preempted, 0);
+  ASSERT_EQ(got.size(), 6);
+  ASSERT_EQ(expected.size(), 6);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(got[i].ids, expected[i].ids) << i;
+    EXPECT_EQ(got[i].score, expected[i].score) << i;
   }
 }
 
