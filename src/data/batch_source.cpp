@@ -1,5 +1,7 @@
 #include "data/batch_source.h"
 
+#include <numeric>
+
 #include "base/errors.h"
 
 namespace brrr::io {
@@ -45,6 +47,52 @@ Batch::Text Batch::make_text(int64_t batch, int64_t context) {
   count = 0;
   const auto tokens = make<int32_t>("tokens", positions, 0);
   return {tokens, make("targets", positions, kIgnoreId)};
+}
+
+Batch::TokenRows Batch::make_rows(std::span<const int64_t> lengths, const BatchOptions& options,
+                                  int64_t length, int32_t pad) {
+  const auto B = static_cast<size_t>(options.batch);
+  BRRR_CHECK(lengths.size() <= B, "{} rows in a batch of {}", lengths.size(), B);
+  TokenRows rows{{}, std::vector<size_t>(B)};
+  if (!options.flat) {
+    const auto T = static_cast<size_t>(length);
+    rows.tokens = make("tokens", B * T, pad);
+    const auto counts = make<int32_t>("lengths", B, 1);
+    for (size_t b = 0; b < B; ++b) {
+      rows.begins[b] = b * T;
+      if (b < lengths.size()) counts[b] = std::max(1, static_cast<int32_t>(lengths[b]));
+    }
+    return rows;
+  }
+  const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const auto fitting = std::ranges::lower_bound(options.lengths, tokens);
+  const int64_t most = options.batch * options.context;
+  const auto N = static_cast<size_t>(fitting == options.lengths.end() ? most : *fitting);
+  BRRR_CHECK(tokens <= static_cast<int64_t>(N), "{} tokens in a batch of {}", tokens, N);
+  rows.tokens = make("tokens", N, pad);
+  const auto starts = make<int32_t>("starts", B + 1, 0);
+  const auto positions = make<int32_t>("positions", N, 0);
+  for (size_t b = 0; b < B; ++b) {
+    rows.begins[b] = static_cast<size_t>(starts[b]);
+    const int32_t row = b < lengths.size() ? static_cast<int32_t>(lengths[b]) : 0;
+    starts[b + 1] = starts[b] + row;
+    std::iota(positions.begin() + starts[b], positions.begin() + starts[b + 1], 0);
+  }
+  return rows;
+}
+
+std::vector<Batch::Row> Batch::rows(int64_t of_equal_length) const {
+  std::vector<Row> list;
+  const std::vector<int32_t>&starts = ids("starts"), &lengths = ids("lengths");
+  for (size_t b = 0; b + 1 < starts.size(); ++b)
+    list.push_back(
+        {static_cast<size_t>(starts[b]), static_cast<size_t>(starts[b + 1] - starts[b])});
+  if (!starts.empty()) return list;
+  const size_t all = lengths.empty() ? static_cast<size_t>(of_equal_length) : lengths.size();
+  const size_t width = positions() / all;
+  for (size_t b = 0; b < all; ++b)
+    list.push_back({b * width, lengths.empty() ? width : static_cast<size_t>(lengths[b])});
+  return list;
 }
 
 size_t Batch::Tensor::size() const {

@@ -17,12 +17,10 @@ enum class Sampling {
   /// Every row starts at a uniformly random token (nanoGPT).
   kRandom,
   /// Rows of T tokens side by side, in another random order each epoch; every target once per
-  /// epoch. The last
-  /// row of the text may be shorter. Batches run on over the end of an epoch.
+  /// epoch. The last row of the text may be shorter. Batches run on over the end of an epoch.
   kEpoch,
   /// The same rows in order, for evaluation: every target once per pass. The last batches of a pass
-  /// are filled
-  /// with empty rows; the next pass begins with a new batch.
+  /// are filled with empty rows; the next pass begins with a new batch.
   kSequential,
   /// Rows are documents, in another random order each epoch.
   kDocuments,
@@ -46,7 +44,12 @@ struct BatchOptions {
   uint32_t seed = 0;
   /// Of the rows of all ranks, laid out batch by batch, rank r gets every world-th, from r on.
   int64_t rank = 0, world = 1;
-  /// Of documents: lengths that a batch may have, ascending, the last one T. Empty: T only.
+  /// Rows of text lie one behind the other, without padding: a batch has as many tokens as its rows
+  /// have together, rounded up to one of `lengths`.
+  bool flat = false;
+  /// Padded rows of documents and of labelled texts: lengths that a batch may have, ascending, the
+  /// last one T; empty: T only. Flat rows: numbers of tokens that a batch may have, ascending, the
+  /// last one B T; empty: B T only.
   std::vector<int64_t> lengths = {};
   /// Of documents: consecutive batches that make one step. However a step is cut into batches, it
   /// has the same rows.
@@ -60,12 +63,15 @@ void check_options(const BatchOptions& options);
 
 /// One batch: tensors for the inputs of a loss graph, by name. Models for text in one direction
 /// take tokens and targets; encoders take the rest as well.
-///   tokens   i32 [B, T], or shorter rows (BatchOptions::lengths). Always the first tensor.
-///   targets  i32 [B, T]: the target of each position, or [B]: the class of each row. kIgnoreId
-///            where nothing is scored. Beside values: 0 for each row that is scored.
-///   types    i32 [B, T]: which of two texts a token belongs to
-///   lengths  i32 [B]: tokens of each row, at least 1; what follows is padding
-///   values   f32 [B, K]: targets of a regression
+///   tokens     i32 [B, T], or shorter rows (BatchOptions::lengths), or the N tokens of flat rows
+///              [N]. Always the first tensor.
+///   targets    i32, like tokens: the target of each position, or [B]: the class of each row.
+///              kIgnoreId where nothing is scored. Beside values: 0 for each row that is scored.
+///   types      i32, like tokens: which of two texts a token belongs to
+///   values     f32 [B, K]: targets of a regression
+///   lengths    i32 [B], padded rows: tokens of each row, at least 1; what follows is padding
+///   starts     i32 [B + 1], flat rows: row b is tokens [starts[b], starts[b + 1])
+///   positions  i32 [N], flat rows: the place of a token in its row
 struct Batch {
   struct Tensor {
     std::string_view name;  // a literal: batches outlive their source
@@ -91,6 +97,21 @@ struct Batch {
   };
   /// Makes B * T tokens that are 0 and targets that are not scored.
   Text make_text(int64_t batch, int64_t context);
+  struct TokenRows {
+    std::span<int32_t> tokens;
+    std::vector<size_t> begins;  // index of the first token of each row
+  };
+  /// Makes "tokens", all `pad`, for options.batch rows of which the first have these lengths and
+  /// the others are empty: padded to `length` tokens, with "lengths", or flat, with "starts" and
+  /// "positions".
+  TokenRows make_rows(std::span<const int64_t> lengths, const BatchOptions& options, int64_t length,
+                      int32_t pad);
+  struct Row {
+    size_t begin = 0, tokens = 0;
+  };
+  /// The rows as make_rows() laid them out; else `of_equal_length` rows. An empty row has no
+  /// tokens, or one if it is padded.
+  std::vector<Row> rows(int64_t of_equal_length) const;
   /// The numbers of the tensor `name`; none where the batch has no such tensor.
   const std::vector<int32_t>& ids(std::string_view name) const { return get<int32_t>(name); }
   const std::vector<float>& values(std::string_view name) const { return get<float>(name); }

@@ -79,6 +79,8 @@ BatchOptions MaskedBatches::options_for_text(const BatchOptions& options) {
   BatchOptions text = options;
   text.context -= kAround;
   text.lengths.clear();
+  text.flat = false;
+  if (options.flat) return text;
   for (const int64_t length : options.lengths)
     if (length > kAround) text.lengths.push_back(length - kAround);
   return text;
@@ -179,18 +181,24 @@ void MaskedBatches::fill(int64_t index, Batch& batch) const {
   text_->fill(index, text);
   const auto B = static_cast<size_t>(options_.batch);
   const size_t length = text.positions() / B, T = length + static_cast<size_t>(kAround);
-  const Batch::Text all = batch.make_text(options_.batch, static_cast<int64_t>(T));
-  std::ranges::fill(all.tokens, mask_.pad);
-  const auto lengths = batch.make<int32_t>("lengths", B, 1);
-  if (mask_.has_types) batch.make<int32_t>("types", B * T, 0);
+  // Text tokens of each row; an empty row gets neither [CLS] nor [SEP].
+  std::vector<int64_t> counts, lengths;
   for (size_t b = 0; b < B; ++b) {
-    const auto from = std::span(text.ids("tokens")).subspan(b * length, length);
     const auto scored = std::span(text.ids("targets")).subspan(b * length, length);
-    const auto n =
-        static_cast<size_t>(std::find(scored.begin(), scored.end(), kIgnoreId) - scored.begin());
-    if (n == 0) continue;  // an empty row stays one
-    const auto inputs = all.tokens.subspan(b * T, T);
-    const auto targets = all.targets.subspan(b * T, T);
+    counts.push_back(std::ranges::find(scored, kIgnoreId) - scored.begin());
+    lengths.push_back(counts[b] > 0 ? counts[b] + kAround : 0);
+  }
+  const auto [all_inputs, begins] =
+      batch.make_rows(lengths, options_, static_cast<int64_t>(T), mask_.pad);
+  const auto all_targets = batch.make("targets", all_inputs.size(), kIgnoreId);
+  if (mask_.has_types) batch.make<int32_t>("types", all_inputs.size(), 0);
+  batch.count = 0;
+  for (size_t b = 0; b < B; ++b) {
+    const auto n = static_cast<size_t>(counts[b]);
+    if (n == 0) continue;
+    const auto from = std::span(text.ids("tokens")).subspan(b * length, length);
+    const auto inputs = all_inputs.subspan(begins[b], n + static_cast<size_t>(kAround));
+    const auto targets = all_targets.subspan(begins[b], n + static_cast<size_t>(kAround));
     for (size_t i = 0; i < n; ++i)
       BRRR_CHECK(from[i] >= 0 && from[i] < mask_.vocab, "id {} of {}", from[i], mask_.vocab);
     std::copy_n(from.begin(), n, inputs.begin() + 1);
@@ -198,7 +206,6 @@ void MaskedBatches::fill(int64_t index, Batch& batch) const {
                             targets.subspan(1, n));
     inputs[0] = mask_.cls;
     inputs[n + 1] = mask_.sep;
-    lengths[b] = static_cast<int32_t>(n) + static_cast<int32_t>(kAround);
   }
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 // Batches for masked language modelling (Devlin et al., "BERT", NAACL 2019, section 3.1): a row is
-// [CLS] text [SEP] and padding. Some tokens of the text are chosen; most of them are replaced by
-// [MASK], and the model is to tell which they were. The text comes from another source: windows,
-// documents or a stream, made with options_for_text().
+// [CLS] text [SEP], padded or with the next row behind it (BatchOptions::flat). Some tokens of the
+// text are chosen; most of them are replaced by [MASK], and the model is to tell which they were.
+// The text comes from another source: windows, documents or a stream, made with options_for_text().
 //
 // Masks are a pure function of the seed and of the row's number in the endless sequence of rows, so
 // each epoch masks anew, a resumed run is the run that was not, and a step has the same masks
@@ -40,8 +40,8 @@ std::vector<bool> ids_that_continue_words(const Tokenizer& tokenizer);
 
 class MaskedBatches final : public BatchSource {
  public:
-  /// The options of a source whose rows of text, with [CLS] and [SEP] around them, make batches of
-  /// these. Throws UserError (usage) for a context below 3.
+  /// The options of a source of padded rows of text that, with [CLS] and [SEP] around them, make
+  /// batches of these. Throws UserError (usage) for a context below 3.
   static BatchOptions options_for_text(const BatchOptions& options);
 
   /// `text` was made with options_for_text(options). Throws UserError (usage) for a number that is

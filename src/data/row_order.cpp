@@ -1,6 +1,7 @@
 #include "data/row_order.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/errors.h"
@@ -16,6 +17,22 @@ std::vector<int64_t> padded_lengths(int64_t context) {
     if (length >= 16 * step) step *= 2;
   }
   lengths.push_back(context);
+  return lengths;
+}
+
+int64_t flat_length(int64_t tokens) {
+  constexpr int64_t kLeastStep = 16, kSteps = 8;
+  const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
+  return round_up(tokens, std::max(kLeastStep, octave / kSteps));
+}
+
+std::vector<int64_t> flat_lengths(int64_t most) {
+  constexpr int64_t kRange = 64;
+  std::vector<int64_t> lengths;
+  for (int64_t n = flat_length(std::max<int64_t>(1, most / kRange)); n < most;
+       n = flat_length(n + 1))
+    lengths.push_back(n);
+  lengths.push_back(most);
   return lengths;
 }
 

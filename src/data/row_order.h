@@ -17,6 +17,13 @@ namespace brrr::io {
 /// program for each is compiled in milliseconds.
 std::vector<int64_t> padded_lengths(int64_t context);
 
+/// Rounds the number of tokens of a flat batch up by at most an eighth, or to a multiple of 16, so
+/// that few programs serve all batches.
+int64_t flat_length(int64_t tokens);
+/// Lengths for flat batches of up to `most` tokens, ascending, the last one `most`: each is at most
+/// an eighth more than the one before, the first is about a 64th of `most`.
+std::vector<int64_t> flat_lengths(int64_t most);
+
 class RowOrder {
  public:
   /// `length(i)` is the length of row i < `rows`, at least 1 and at most options.context; it must
@@ -34,7 +41,7 @@ class RowOrder {
 
   struct BatchRows {
     std::vector<size_t> rows;  // of this rank; fewer than a batch has where the epoch ends
-    int64_t length = 0;        // T of the batch, the same for all ranks
+    int64_t length = 0;        // T of a padded batch, the same for all ranks
   };
   BatchRows batch(int64_t index) const;
 

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/target.h"
 #include "base/human.h"
+#include "data/row_order.h"
 #include "infer/model_runnable.h"
 #include "models/encoder.h"
 #include "models/exchange_names.h"
@@ -24,15 +25,6 @@ constexpr std::array kTokenOutputs{exchange_names::kLastHidden, "token_embedding
 constexpr const char* kLogits = "logits";
 // What lies beside an output of tokens while it is pooled: a copy in the graph, its masked form.
 constexpr int64_t kCopiesOfTokens = 3;
-
-/// Rounds the token count of a flat batch up by at most an eighth (or to a multiple of 16), so that
-/// few programs serve all batches.
-int64_t flat_tokens(int64_t tokens) {
-  constexpr int64_t kLeastStep = 16, kSteps = 8;
-  const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
-  const int64_t step = std::max(kLeastStep, octave / kSteps);
-  return (tokens + step - 1) / step * step;
-}
 
 std::string names_of(const std::vector<Port>& ports) {
   std::string names;
@@ -244,7 +236,7 @@ Encoder::Batch Encoder::flat_batch_of(std::span<const EncoderRow> rows,
     starts.push_back(static_cast<int32_t>(ids.size()));
   }
   // Round the sizes up with tokens outside all texts, empty texts and repeated places.
-  const auto tokens = static_cast<size_t>(flat_tokens(std::ssize(ids)));
+  const auto tokens = static_cast<size_t>(io::flat_length(std::ssize(ids)));
   for (std::vector<int32_t>* of_tokens : {&ids, &types, &positions}) of_tokens->resize(tokens);
   const size_t texts = std::bit_ceil(chosen.size());
   starts.resize(texts + 1, starts.back());

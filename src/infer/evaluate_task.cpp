@@ -67,7 +67,7 @@ std::vector<std::string> numbers_below(size_t count) {
 void add_row(io::TaskMetrics& metrics, io::LabelKind kind, const io::EncodedRow& row,
              std::span<const float> outputs, TaskEvaluation& result) {
   io::Batch batch;
-  batch.make("lengths", 1, static_cast<int32_t>(row.ids.size()));
+  batch.tensors.push_back({"tokens", row.ids});
   const size_t K = outputs.size() / (kind == io::LabelKind::kTags ? row.ids.size() : 1);
   switch (kind) {
     case io::LabelKind::kClasses:

@@ -187,7 +187,7 @@ Value text_loss(Value logits, Value targets, const std::optional<Value>& values)
   return sum(where(is_scored, errors, scalar(g, 0)), {0, 1}) * (1.0 / outputs);
 }
 
-EncoderRows EncoderModel::rows_of(Graph& g, Dim batch, Dim length) const {
+EncoderRows EncoderModel::padded_rows(Graph& g, Dim batch, Dim length) const {
   const int64_t longest = sizes().context;
   if (!length.is_symbol() && length.size() > longest)
     user_error("[{}] the length must be at most {} positions; got {}", architecture().name, longest,
@@ -196,6 +196,18 @@ EncoderRows EncoderModel::rows_of(Graph& g, Dim batch, Dim length) const {
   rows.tokens = g.input("tokens", {batch, length}, DType::i32);
   if (has_token_types()) rows.types = g.input("types", {batch, length}, DType::i32);
   rows.lengths = g.input("lengths", {batch}, DType::i32);
+  return rows;
+}
+
+EncoderRows EncoderModel::flat_rows(Graph& g, const FlatBinding& binding) const {
+  const auto of_tokens = [&](const char* name) {
+    return g.input(name, {binding.tokens}, DType::i32);
+  };
+  EncoderRows rows;
+  rows.tokens = of_tokens("tokens");
+  if (has_token_types()) rows.types = of_tokens("types");
+  rows.positions = of_tokens("positions");
+  rows.starts = g.input("starts", {binding.texts + 1}, DType::i32);
   return rows;
 }
 
@@ -215,7 +227,7 @@ Value EncoderModel::head_of(const EncoderNet& net, Value x, const EncoderRows& r
   throw InternalError("a head without logits");
 }
 
-Graph EncoderModel::loss_graph(int64_t batch, int64_t length, bool trains) const {
+void EncoderModel::add_loss(Graph& g, const EncoderRows& rows, bool trains) const {
   const Task t = task();
   if (t.head == Head::embedding)
     user_error("[{}] a model that gives embeddings has no loss; give it a task",
@@ -223,14 +235,12 @@ Graph EncoderModel::loss_graph(int64_t batch, int64_t length, bool trains) const
   if (t.head == Head::classes && t.several)
     user_error("[{}] a model for multi-label classification cannot be trained",
                architecture().name);
-  Graph g;
-  const EncoderRows rows = rows_of(g, Dim(batch), Dim(length));
   const bool by_text = t.head == Head::classes || t.head == Head::values;
   const Value targets =
-      g.input("targets", by_text ? Shape{Dim(batch)} : Shape{Dim(batch), Dim(length)}, DType::i32);
+      g.input("targets", by_text ? Shape{rows.texts()} : rows.tokens.shape(), DType::i32);
   std::optional<Value> values;
   const auto outputs = static_cast<int64_t>(t.labels.size());
-  if (t.head == Head::values) values = g.input("values", {batch, outputs}, DType::f32);
+  if (t.head == Head::values) values = g.input("values", {rows.texts(), outputs}, DType::f32);
   const Value scale = g.input("loss_scale", {}, DType::f32);
   std::optional<Value> key;
   if (trains && has_dropout()) key = g.input("rng_key", {2}, DType::i32);
@@ -238,24 +248,42 @@ Graph EncoderModel::loss_graph(int64_t batch, int64_t length, bool trains) const
   const auto net = build(parameters, key);
   const Value logits = head_of(*net, net->trunk(rows), rows);
   Scope scope(g, "loss");
-  const Value total = by_text ? text_loss(logits, targets, values)
-                              : sum(cross_entropy(logits, targets).losses, {0, 1});
+  const auto summed = [](Value losses) {
+    return losses.shape().rank() == 1 ? sum(losses, {0}) : sum(losses, {0, 1});
+  };
+  const Value total =
+      by_text ? text_loss(logits, targets, values) : summed(cross_entropy(logits, targets).losses);
   g.output("loss", total * scale);
   if (!trains && t.head != Head::masked_token) g.output("logits", cast(logits, DType::f32));
-  return g;
 }
 
 Graph EncoderModel::loss(int64_t batch, int64_t length) const {
-  return loss_graph(batch, length, true);
+  Graph g;
+  add_loss(g, padded_rows(g, Dim(batch), Dim(length)), true);
+  return g;
 }
 
 Graph EncoderModel::scored(int64_t batch, int64_t length) const {
-  return loss_graph(batch, length, false);
+  Graph g;
+  add_loss(g, padded_rows(g, Dim(batch), Dim(length)), false);
+  return g;
+}
+
+Graph EncoderModel::flat_loss(const FlatBinding& binding) const {
+  Graph g;
+  add_loss(g, flat_rows(g, binding), true);
+  return g;
+}
+
+Graph EncoderModel::flat_scored(const FlatBinding& binding) const {
+  Graph g;
+  add_loss(g, flat_rows(g, binding), false);
+  return g;
 }
 
 Graph EncoderModel::forward(Dim batch, Dim length) const {
   Graph g;
-  const EncoderRows rows = rows_of(g, batch, length);
+  const EncoderRows rows = padded_rows(g, batch, length);
   Parameters parameters(g, Purpose::inference);
   const auto net = build(parameters, std::nullopt);
   const Value x = net->trunk(rows);
@@ -272,7 +300,7 @@ Graph EncoderModel::forward(Dim batch, Dim length) const {
 Graph EncoderModel::forward_at(int64_t batch, int64_t length, int64_t places) const {
   BRRR_CHECK(task().head == Head::masked_token, "[{}] forward_at", architecture().name);
   Graph g;
-  const EncoderRows rows = rows_of(g, Dim(batch), Dim(length));
+  const EncoderRows rows = padded_rows(g, Dim(batch), Dim(length));
   const Value at = g.input("places", {places}, DType::i32);
   Parameters parameters(g, Purpose::inference);
   const auto net = build(parameters, std::nullopt);
@@ -285,14 +313,7 @@ Graph EncoderModel::forward_at(int64_t batch, int64_t length, int64_t places) co
 Graph EncoderModel::flat(const FlatBinding& binding) const {
   const Task t = task();
   Graph g;
-  const auto of_tokens = [&](const char* name) {
-    return g.input(name, {binding.tokens}, DType::i32);
-  };
-  EncoderRows rows;
-  rows.tokens = of_tokens("tokens");
-  if (has_token_types()) rows.types = of_tokens("types");
-  rows.positions = of_tokens("positions");
-  rows.starts = g.input("starts", {binding.texts + 1}, DType::i32);
+  const EncoderRows rows = flat_rows(g, binding);
   std::optional<Value> places;
   if (binding.places) {
     BRRR_CHECK(t.head == Head::masked_token, "[{}] places", architecture().name);

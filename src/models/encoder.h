@@ -23,6 +23,8 @@ struct EncoderRows {
   bool is_flat() const { return starts.has_value(); }
   Dim batch() const { return tokens.shape()[0]; }
   Dim length() const { return tokens.shape()[1]; }
+  /// Number of texts: R or B.
+  Dim texts() const { return starts ? Dim(starts->shape().size(0) - 1) : batch(); }
 };
 
 class EncoderNet {
@@ -70,6 +72,9 @@ class EncoderModel : public Model {
   Graph forward_at(int64_t batch, int64_t length, int64_t places) const final;
   bool has_flat() const final { return true; }
   Graph flat(const FlatBinding& binding) const final;
+  bool has_flat_loss() const override { return true; }
+  Graph flat_loss(const FlatBinding& binding) const final;
+  Graph flat_scored(const FlatBinding& binding) const final;
   Graph exchange(const ExchangeBinding& binding) const final;
   /// Throws UserError: an encoder does not generate.
   Graph decode(const DecodeBinding& binding) const final;
@@ -83,9 +88,12 @@ class EncoderModel : public Model {
   virtual Pooling text_pooling() const { return Pooling::cls; }
 
  private:
-  EncoderRows rows_of(Graph& g, Dim batch, Dim length) const;
+  /// Appends the inputs of padded rows, or of concatenated texts.
+  EncoderRows padded_rows(Graph& g, Dim batch, Dim length) const;
+  EncoderRows flat_rows(Graph& g, const FlatBinding& binding) const;
   Value head_of(const EncoderNet& net, Value x, const EncoderRows& rows) const;
-  Graph loss_graph(int64_t batch, int64_t length, bool trains) const;
+  /// Appends the loss of the rows, whose inputs are in the graph.
+  void add_loss(Graph& g, const EncoderRows& rows, bool trains) const;
 };
 
 }  // namespace brrr::models

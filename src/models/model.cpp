@@ -93,6 +93,10 @@ Graph Model::decode_sequences(const SequencesBinding&) const {
 Graph Model::flat(const FlatBinding&) const {
   throw InternalError("flat() of " + architecture().name);
 }
+Graph Model::flat_loss(const FlatBinding&) const {
+  throw InternalError("flat_loss() of " + architecture().name);
+}
+Graph Model::flat_scored(const FlatBinding& binding) const { return flat_loss(binding); }
 
 KeyValues preset_values(std::string_view command_line) {
   KeyValues values;

@@ -55,7 +55,7 @@ struct FileNames {
   std::optional<std::pair<std::string, std::string>> tied;
 };
 
-/// The sizes of an encoder graph for concatenated texts.
+/// The sizes of a graph for concatenated texts.
 struct FlatBinding {
   int64_t tokens = 1, texts = 1;  // N, R
   std::optional<int64_t> places;  // P: the logits of so many tokens alone
@@ -146,6 +146,16 @@ class Model {
   /// Output "logits" [N, V], [R, K] or [N, K] by head, of Head::embedding "embedding" [R, D]; with
   /// the input "places" [P] i32 those of these tokens alone, [P, V] (Head::masked_token).
   virtual Graph flat(const FlatBinding& binding) const;
+  /// Whether training should use flat_loss() and flat_scored(): they are implemented, and cost no
+  /// more than loss() of padded rows.
+  virtual bool has_flat_loss() const { return false; }
+  /// The loss of texts one behind the other, without padding. Inputs as flat() has them, and
+  /// "targets" [N] i32, or [R] where the head judges texts, with "values" [R, K] f32 where it gives
+  /// numbers; -1: not scored. "loss_scale", "rng_key" and the output "loss" are those of loss().
+  /// Tokens outside all texts must not be scored.
+  virtual Graph flat_loss(const FlatBinding& binding) const;
+  /// flat_loss() without dropout, with the outputs of scored().
+  virtual Graph flat_scored(const FlatBinding& binding) const;
   /// Inputs "tokens" [B, T] i32 and "position" i32[], the index of the first of them. Output
   /// "logits" [B, V] of the last token; the cache is state.
   virtual Graph decode(const DecodeBinding& binding) const = 0;

@@ -270,9 +270,11 @@ bool by_document(const TrainOptions& options) {
   return options.sampling == "documents" || options.sampling == "group_by_length";
 }
 
-std::vector<int64_t> row_lengths(const TrainOptions& options) {
-  if (!options.task.empty()) return io::padded_lengths(options.context);
-  return by_document(options) ? io::quarter_lengths(options.context) : std::vector<int64_t>{};
+std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64_t rows) {
+  if (options.task.empty() && !by_document(options)) return {};
+  if (flat) return io::flat_lengths(rows * options.context);
+  return options.task.empty() ? io::quarter_lengths(options.context)
+                              : io::padded_lengths(options.context);
 }
 
 namespace {

@@ -44,8 +44,8 @@ struct Dataset {
 
 /// Whether a row is a document (--sampling documents, group_by_length).
 bool by_document(const TrainOptions& options);
-/// The lengths that the rows of a batch may have; empty: the context only.
-std::vector<int64_t> row_lengths(const TrainOptions& options);
+/// The sizes that a batch of that many rows may have (io::BatchOptions::lengths); empty: one size.
+std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64_t rows);
 
 /// Reads, tokenises and splits as the options say. The last `val_fraction` of a text, by
 /// characters, is validation (nanoGPT's split); beside a stream at most 8 MiB of it.

@@ -140,21 +140,28 @@ bool better(const Plan& a, const Plan& b) {
 
 std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& model) {
   const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
+  const bool flat = trains_flat(o, model);
+  // `length`: of padded rows, or of the whole batch where rows are flat.
   const auto loss_graph = [&](int64_t length) {
-    Graph graph = model.loss(o.batch_size, length);
+    Graph graph = flat ? model.flat_loss({length, o.batch_size, std::nullopt})
+                       : model.loss(o.batch_size, length);
     models::freeze(graph, frozen);
     return graph;
   };
-  const Graph loss = loss_graph(o.context);
-  const Graph eval = model.scored(o.eval_batch_size, o.context);
-  auto session =
-      std::make_unique<Session>(loss, eval, machine::backend_for(o.device), session_options(o));
-  for (const int64_t length : row_lengths(o))
-    if (length < o.context) {
-      // Tasks are evaluated on rows of all lengths, language models on windows.
-      const Graph shorter = o.task.empty() ? Graph() : model.scored(o.eval_batch_size, length);
-      session->add_shorter(loss_graph(length), o.task.empty() ? nullptr : &shorter);
-    }
+  const auto eval_graph = [&](int64_t length) {
+    return flat ? model.flat_scored({length, o.eval_batch_size, std::nullopt})
+                : model.scored(o.eval_batch_size, length);
+  };
+  const auto longest = [&](int64_t rows) { return flat ? rows * o.context : o.context; };
+  auto session = std::make_unique<Session>(loss_graph(longest(o.batch_size)),
+                                           eval_graph(longest(o.eval_batch_size)),
+                                           machine::backend_for(o.device), session_options(o));
+  for (const int64_t length : batch_lengths(o, flat, o.batch_size))
+    if (length < longest(o.batch_size)) session->add_shorter(loss_graph(length));
+  // Tasks are evaluated on rows of all lengths, language models on windows.
+  if (!o.task.empty())
+    for (const int64_t length : batch_lengths(o, flat, o.eval_batch_size))
+      if (length < longest(o.eval_batch_size)) session->add_shorter_evaluation(eval_graph(length));
   if (o.writes_samples()) session->add_decode(sampling_graph(o, model));
   return session;
 }

@@ -31,28 +31,22 @@ io::LoaderOptions loader_of_evaluation(const TrainOptions& options, int64_t voca
 /// order they come.
 class SetName {
  public:
-  /// `rows`: B of the batch.
+  /// `rows`: number of rows of the batch.
   void add(const io::Batch& batch, int64_t rows) {
-    const auto per_row = [&](const auto& list) { return std::ssize(list) / rows; };
-    const std::vector<int32_t>& tokens = batch.ids("tokens");
-    const std::vector<int32_t>& targets = batch.ids("targets");
-    const std::vector<int32_t>& lengths = batch.ids("lengths");
-    const std::vector<float>& values = batch.values("values");
-    const int64_t width = per_row(tokens), scored = per_row(targets);
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t length = lengths.empty() ? width : lengths[static_cast<size_t>(row)];
+    const std::span<const int32_t> tokens = batch.ids("tokens"), targets = batch.ids("targets");
+    const std::span<const float> values = batch.values("values");
+    const std::vector<io::Batch::Row> all = batch.rows(rows);
+    const size_t numbers = values.size() / all.size();
+    for (size_t row = 0; row < all.size(); ++row) {
+      const auto [begin, length] = all[row];
+      const auto scored = targets.size() == tokens.size() ? targets.subspan(begin, length)
+                                                          : targets.subspan(row, 1);
+      if (std::ranges::all_of(scored, [](int32_t t) { return t == io::kIgnoreId; })) continue;
       Hash hash;
-      bool is_scored = false;
-      const auto add_part = [&](const auto& ids, int64_t begin, int64_t count) {
-        for (int64_t i = begin; i < begin + count; ++i) hash.add(ids[static_cast<size_t>(i)]);
-      };
-      for (int64_t i = 0; i < scored; ++i)
-        is_scored |= targets[static_cast<size_t>(row * scored + i)] != io::kIgnoreId;
-      if (!is_scored) continue;
-      add_part(tokens, row * width, length);
-      add_part(targets, row * scored, scored == width ? length : scored);
-      for (int64_t i = 0; i < per_row(values); ++i)
-        hash.add(std::bit_cast<uint32_t>(values[static_cast<size_t>(row * per_row(values) + i)]));
+      for (const int32_t token : tokens.subspan(begin, length)) hash.add(token);
+      for (const int32_t target : scored) hash.add(target);
+      for (const float value : values.subspan(row * numbers, numbers))
+        hash.add(std::bit_cast<uint32_t>(value));
       sum_ += hash.value();  // the order of rows does not count
     }
   }
@@ -65,7 +59,8 @@ class SetName {
 Score score_of(Session& session, const models::Model& model, const MakeBatches& make,
                const TrainOptions& options, int64_t batches, io::TaskMetrics* task) {
   io::LoaderOptions l = loader_of_evaluation(options, model.sizes().vocabulary);
-  if (task != nullptr) l.lengths = row_lengths(options);
+  l.flat = trains_flat(options, model);
+  if (task != nullptr) l.lengths = batch_lengths(options, l.flat, l.batch);
   std::unique_ptr<io::BatchSource> source = make(l);
   int64_t count = source->batches_per_pass();
   if (task == nullptr && batches > 0 && batches < count) {

@@ -6,8 +6,10 @@
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/threads/parallel.h"
+#include "machine/device.h"
 #include "models/freeze.h"
-#include "ops/op.h"
+#include "ops/ops.h"
+#include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "train/dataset.h"
 #include "train/fit.h"
@@ -29,14 +31,46 @@ models::ModelPtr model_of(const TrainOptions& o, int64_t vocab_size,
                  pad_token});
 }
 
+namespace {
+
+/// Whether the backend has kernels for attention of concatenated sequences, forward and backward.
+bool runs_ragged_attention(const Backend& backend) {
+  Graph g;
+  const Value x = g.parameter("x", {1, 24});
+  const AttentionPlaces places{.heads = 1,
+                               .kv_heads = 1,
+                               .width = 8,
+                               .value_width = 8,
+                               .q = {0, 0, true},
+                               .k = {0, 8, true},
+                               .v = {0, 16, true},
+                               .y_in_rows = true};
+  AttentionOptions options;
+  options.starts = g.input("starts", {2}, DType::i32);
+  g.output("loss", sum(attention(std::span(&x, 1), places, options).y, {0, 1}));
+  const Graph both = differentiate(g);
+  for (NodeId id = 0; id < both.size(); ++id)
+    if ((is(both.node(id), Op::attention) || is(both.node(id), Op::attention_grad)) &&
+        !backend.target().runs(both, id))
+      return false;
+  return true;
+}
+
+}  // namespace
+
+bool trains_flat(const TrainOptions& o, const models::Model& model) {
+  return model.has_flat_loss() && runs_ragged_attention(machine::backend_for(o.device));
+}
+
 BatchContent content_of(const io::Batch& b, int64_t context) {
-  const std::vector<int32_t>& lengths = b.ids("lengths");
-  if (lengths.empty())
+  const bool is_flat = !b.ids("starts").empty();
+  if (!is_flat && b.ids("lengths").empty())
     return {b.count, static_cast<double>(b.count) / static_cast<double>(context)};
   BatchContent content;
-  for (const int32_t length : lengths) {
-    if (length <= 1) continue;  // a row that fills the batch; any text has special tokens around it
-    content.tokens += length;
+  for (const io::Batch::Row& row : b.rows(1)) {
+    // A padded row that only fills the batch has one token; texts have special tokens around them.
+    if (row.tokens < (is_flat ? 1 : 2)) continue;
+    content.tokens += static_cast<int64_t>(row.tokens);
     content.rows += 1;
   }
   return content;
@@ -186,10 +220,17 @@ io::LoaderOptions loader_options(const TrainOptions& o, int64_t vocab_size) {
   l.seed = static_cast<uint32_t>(o.data_seed);
   l.mode = io::sampling_from_name(o.sampling);
   l.vocab = vocab_size;
-  l.lengths = row_lengths(o);
+  l.lengths = batch_lengths(o, false, o.batch_size);
   l.batches_per_step = o.gradient_accumulation_steps;
   l.workers = o.dataloader_num_workers;
   l.prefetch_factor = o.dataloader_prefetch_factor;
+  return l;
+}
+
+io::LoaderOptions loader_options(const TrainOptions& o, const models::Model& model) {
+  io::LoaderOptions l = loader_options(o, model.sizes().vocabulary);
+  l.flat = trains_flat(o, model);
+  l.lengths = batch_lengths(o, l.flat, l.batch);
   return l;
 }
 

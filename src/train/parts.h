@@ -14,6 +14,10 @@ namespace brrr::train {
 models::ModelPtr model_of(const TrainOptions& options, int64_t vocab_size,
                           std::optional<int64_t> pad_token = std::nullopt);
 
+/// Whether batches of the run are flat (io::BatchOptions::flat): the model reads texts one behind
+/// the other, and the backend has kernels for their attention and its gradient.
+bool trains_flat(const TrainOptions& options, const models::Model& model);
+
 /// What a batch holds besides padding: tokens (of a causal model those with a target), and rows.
 struct BatchContent {
   int64_t tokens = 0;
@@ -42,7 +46,9 @@ optim::Schedule schedule_of(const TrainOptions& options);
 /// What to say where the warm-up is not over before the run is, or "".
 std::string warmup_note(const TrainOptions& options);
 
-/// In which order the training data come, and who prepares them.
+/// In which order the training data come, and who prepares them: padded rows.
 io::LoaderOptions loader_options(const TrainOptions& options, int64_t vocab_size);
+/// The same in the layout that the model is trained on.
+io::LoaderOptions loader_options(const TrainOptions& options, const models::Model& model);
 
 }  // namespace brrr::train

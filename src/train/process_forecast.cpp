@@ -35,14 +35,15 @@ int64_t touched(int64_t file_bytes, double windows, int64_t context) {
 
 /// The bytes of a row of a batch: "tokens", "targets" and what else a model reads.
 int64_t row_bytes(const Graph& graph) {
-  int64_t bytes = 0, rows = 1;
+  int64_t bytes = 0, rows = 1, flat_rows = 0;
   for (const NodeId id : graph.inputs(InputKind::data)) {
     const Type& type = graph.type({id, 0});
     if (type.shape.rank() == 0) continue;
     if (graph.input_name(id) == "tokens") rows = type.shape.size(0);
+    if (graph.input_name(id) == "starts") flat_rows = type.shape.size(0) - 1;
     bytes += type.bytes();
   }
-  return bytes / rows;
+  return bytes / (flat_rows > 0 ? flat_rows : rows);
 }
 
 }  // namespace

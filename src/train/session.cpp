@@ -83,10 +83,9 @@ void Session::add_step(const Graph& loss_graph, const std::string& prefix) {
   compile_seconds_ += watch.seconds();
 }
 
-void Session::add_shorter(const Graph& loss_graph, const Graph* eval_graph) {
+void Session::add_shorter(const Graph& loss_graph) {
   const NodeId first = loss_graph.inputs(InputKind::data).front();
   add_step(loss_graph, fmt::format("positions{}_", loss_graph.type({first, 0}).shape.elements()));
-  if (eval_graph != nullptr) add_eval(*eval_graph);
 }
 
 std::vector<Session::ProgramUse> Session::programs() const {

@@ -49,9 +49,10 @@ class Session {
   Session(const Graph& loss_graph, const Graph& eval_graph, const Backend& backend,
           const SessionOptions& options);
 
-  /// Also takes batches of shorter rows: graphs as for the constructor; without `eval_graph`
-  /// evaluations have none. Their programs use the same temporary bytes. Before allocate().
-  void add_shorter(const Graph& loss_graph, const Graph* eval_graph = nullptr);
+  /// Also takes smaller batches, of shorter padded rows or of fewer tokens in flat rows: graphs as
+  /// for the constructor. Their programs use the same temporary bytes. Before allocate().
+  void add_shorter(const Graph& loss_graph);
+  void add_shorter_evaluation(const Graph& eval_graph) { add_eval(eval_graph); }
 
   /// Also continues texts, with the parameters as they are in training: `decode_graph` is
   /// models::Model::decode of one token. Its program shares the temporary bytes of the others; its
@@ -76,14 +77,15 @@ class Session {
     int64_t runs;
   };
   std::vector<ProgramUse> programs() const;
-  /// Every program, those for shorter rows as well.
+  /// Every program, those for smaller batches as well.
   std::vector<const Program*> all_programs() const;
   const PipelineReport& report() const { return report_; }
   double compile_seconds() const { return compile_seconds_; }
 
-  /// Runs optimizer step number `step`, counted from 0, on `accumulation` micro-batches [B, T]; T
-  /// is the context or a length given to add_shorter(). Gradients are divided by the sum of the
-  /// batches' counts. Tensors that are no input of the loss graph are ignored.
+  /// Runs optimizer step number `step`, counted from 0, on `accumulation` micro-batches, each as
+  /// large as the constructor's loss graph or one given to add_shorter() takes. Gradients are
+  /// divided by the sum of the batches' counts. Tensors that are no input of the loss graph are
+  /// ignored.
   StepResult step(int64_t step, std::span<const io::Batch> micro_batches, double learning_rate,
                   Timeline* timeline = nullptr);
   /// Repeats the last step whose loss or gradient was not finite, and says which op of which layer
@@ -109,7 +111,8 @@ class Session {
   using StepPrograms = std::span<const size_t>;
   void add_step(const Graph& loss_graph, const std::string& prefix);
   void add_eval(const Graph& eval_graph);
-  /// What the programs of a step or of an evaluation are compiled for.
+  /// What the programs of a step or of an evaluation are compiled for: the shape of "tokens". Flat
+  /// rows count as one row.
   struct BatchShape {
     int64_t rows = 1, length = 0;
     bool operator==(const BatchShape&) const = default;

@@ -158,7 +158,7 @@ class Trainer {
     session_ = std::move(run.session);
     result_.process_forecast = run.plan.process;
     result_.memory_limit = run.limit.bytes;
-    const io::LoaderOptions l = loader_options(options_, vocabulary);
+    const io::LoaderOptions l = loader_options(options_, *model_);
     loader_.emplace(dataset_->batches(l), l);
     result_.forecast = session_->forecast();
     result_.compile_seconds = session_->compile_seconds();

@@ -117,6 +117,72 @@ TEST(LabelledBatches, APassHasEveryRowOnce) {
     }
 }
 
+/// Expects the rows of a flat batch to be those of the padded one, without padding.
+void expect_same_rows(const Batch& flat, const Batch& padded, const BatchOptions& options) {
+  const std::vector<Batch::Row> rows = flat.rows(1), padded_rows = padded.rows(1);
+  ASSERT_EQ(rows.size(), padded_rows.size());
+  const size_t N = flat.positions();
+  EXPECT_NE(std::ranges::find(options.lengths, static_cast<int64_t>(N)), options.lengths.end());
+  EXPECT_TRUE(flat.ids("lengths").empty());
+  ASSERT_EQ(flat.ids("positions").size(), N);
+  EXPECT_EQ(flat.count, padded.count);
+  EXPECT_EQ(flat.values("values"), padded.values("values"));
+  size_t end = 0;
+  for (size_t b = 0; b < rows.size(); ++b) {
+    const auto [begin, tokens] = rows[b];
+    EXPECT_EQ(begin, end);
+    end += tokens;
+    const bool is_empty = tokens == 0;
+    ASSERT_EQ(is_empty ? 1 : tokens, padded_rows[b].tokens);
+    for (size_t i = 0; i < tokens; ++i) {
+      EXPECT_EQ(flat.ids("positions")[begin + i], static_cast<int32_t>(i));
+      for (const char* name : {"tokens", "types", "targets"})
+        if (padded.ids(name).size() == padded.positions()) {
+          EXPECT_EQ(flat.ids(name)[begin + i], padded.ids(name)[padded_rows[b].begin + i]) << name;
+        }
+    }
+  }
+  if (padded.ids("targets").size() != padded.positions()) {
+    EXPECT_EQ(flat.ids("targets"), padded.ids("targets"));
+    return;
+  }
+  for (size_t i = end; i < N; ++i) EXPECT_EQ(flat.ids("targets")[i], kIgnoreId);
+}
+
+TEST(LabelledBatches, FlatRowsAreThePaddedOnesWithoutPadding) {
+  const std::vector<EncodedRow> rows = some_rows(103, 40);
+  for (const Sampling mode : kOrders)
+    for (const LabelKind kind : kKinds) {
+      LoaderOptions options = row_options(mode, 4, 40);
+      options.batches_per_step = 2;
+      const LabelledBatches padded(rows, "rows", options, {kind, kPadding, true});
+      options.flat = true;
+      options.lengths = flat_lengths(4 * 40);
+      const LabelledBatches flat(rows, "rows", options, {kind, kPadding, true});
+      EXPECT_EQ(flat.batches_per_pass(), padded.batches_per_pass());
+      EXPECT_EQ(flat.fingerprint(), padded.fingerprint());
+      Batch a, b;
+      for (int64_t i = 0; i < 2 * flat.batches_per_pass(); ++i) {
+        flat.fill(i, a);
+        padded.fill(i, b);
+        expect_same_rows(a, b, options);
+      }
+    }
+}
+
+TEST(RowOrder, FlatLengthsRoundUpByAnEighthAtMost) {
+  for (const int64_t most : {1, 15, 16, 100, 4096, 12345, 1 << 20}) {
+    const std::vector<int64_t> lengths = flat_lengths(most);
+    EXPECT_EQ(lengths.back(), most);
+    EXPECT_LE(lengths.size(), 56u);
+    EXPECT_LE(lengths[0], std::max<int64_t>(16, most / 64 + most / 512 + 1));
+    for (size_t i = 1; i < lengths.size(); ++i) {
+      EXPECT_GT(lengths[i], lengths[i - 1]);
+      EXPECT_LE(lengths[i] - lengths[i - 1], std::max<int64_t>(16, lengths[i - 1] / 8));
+    }
+  }
+}
+
 TEST(LabelledBatches, EpochsHaveOrdersOfTheirOwn) {
   const std::vector<EncodedRow> rows = some_rows(64, 20);
   for (const Sampling mode : {Sampling::kEpoch, Sampling::kGroupByLength}) {

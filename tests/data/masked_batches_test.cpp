@@ -105,6 +105,40 @@ TEST(MaskedBatches, RowsAreTheTextBetweenClsAndSep) {
   EXPECT_EQ(b.ids("lengths"), (std::vector<int32_t>{11, 1, 1}));
 }
 
+// Flat rows have the tokens and masks of padded ones.
+TEST(MaskedBatches, FlatRowsAreThePaddedOnesWithoutPadding) {
+  const TokenSource source = text_of(700);
+  std::vector<Document> documents;
+  for (int64_t at = 0, length = 2; at + length <= 700; at += length, length = 2 + length * 7 % 19)
+    documents.push_back({at, at + length});
+  BatchOptions options = batch_options(5, 12, Sampling::kDocuments);
+  const auto make = [&] {
+    return MaskedBatches(std::make_unique<DocumentBatches>(
+                             source, documents, MaskedBatches::options_for_text(options)),
+                         options, mask_options());
+  };
+  const MaskedBatches padded = make();
+  options.flat = true;
+  options.lengths = flat_lengths(5 * 12);
+  const MaskedBatches flat = make();
+  Batch a, b;
+  size_t saved = 0;
+  for (int64_t i = 0; i < 2 * flat.batches_per_pass(); ++i) {
+    flat.fill(i, a);
+    padded.fill(i, b);
+    EXPECT_EQ(a.count, b.count);
+    const auto rows = a.rows(1), padded_rows = b.rows(1);
+    ASSERT_EQ(rows.size(), padded_rows.size());
+    for (size_t r = 0; r < rows.size(); ++r)
+      for (size_t t = 0; t < rows[r].tokens; ++t)
+        for (const char* name : {"tokens", "targets"})
+          EXPECT_EQ(a.ids(name)[rows[r].begin + t], b.ids(name)[padded_rows[r].begin + t]);
+    ASSERT_GE(b.positions(), a.positions());
+    saved += b.positions() - a.positions();
+  }
+  EXPECT_GT(saved, 0u);
+}
+
 TEST(MaskedBatches, PartsAreTheOnesThatWereAskedFor) {
   const TokenSource source = text_of(4000);
   const BatchOptions options = batch_options(16, 130);

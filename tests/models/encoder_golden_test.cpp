@@ -109,10 +109,81 @@ class EncoderGolden : public testing::TestWithParam<std::pair<std::string, bool>
     if (with_targets && file.find("values") != nullptr) f.values = numbers("values");
     return f;
   }
+  /// The same texts one behind the other, without their padding, then a text without tokens and
+  /// tokens outside all texts.
+  struct Flat : Feed {
+    int64_t tokens = 0;
+    models::FlatBinding binding;
+  };
+  Flat flat_feed(bool with_targets) const {
+    const Feed padded = feed(with_targets);
+    const std::vector<int32_t>& lengths = padded.ids.at("lengths");
+    Flat f;
+    f.ids["starts"] = {0};
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      for (int32_t i = 0; i < lengths[b]; ++i) f.ids["positions"].push_back(i);
+      f.ids["starts"].push_back(f.ids["starts"].back() + lengths[b]);
+    }
+    f.ids["starts"].push_back(f.ids["starts"].back());
+    const size_t all = f.ids["positions"].size() + 3;
+    f.ids["positions"].resize(all);
+    for (const auto& [name, values] : padded.ids) {
+      if (name == "lengths") continue;
+      const int32_t none = name == "targets" ? -1 : 0;
+      std::vector<int32_t>& to = f.ids[name];
+      if (values.size() == lengths.size()) {  // a target for each text
+        to = values;
+        to.push_back(none);
+        continue;
+      }
+      for (size_t b = 0; b < lengths.size(); ++b) {
+        const auto row = values.begin() + static_cast<int64_t>(b) * length;
+        to.insert(to.end(), row, row + lengths[b]);
+      }
+      to.resize(all, none);
+    }
+    f.values = padded.values;
+    f.values.resize(f.values.size() / lengths.size() * (lengths.size() + 1), 3.0f);
+    f.tokens = static_cast<int64_t>(all);
+    f.binding = {f.tokens, batch + 1, std::nullopt};
+    return f;
+  }
   std::vector<float> output(Engine& engine, size_t p, const std::string& name, size_t count) {
     const auto bytes = engine.read_output(p, name, room_);
     const auto* first = reinterpret_cast<const float*>(bytes.data());
     return {first, first + count};
+  }
+  /// Checks the loss of both graphs, and every gradient of the first.
+  void check_loss(const Graph& loss, const Graph& scored_loss, const Feed& f) {
+    Engine engine(backend());
+    PipelineOptions options;
+    options.loss = "loss";
+    const size_t p = engine.add(run_pipeline(loss, engine.backend().target(), options));
+    const size_t scored = engine.add(run_pipeline(scored_loss, engine.backend().target(), {}));
+    engine.allocate();
+    load(engine);
+    const auto& targets = f.ids.at("targets");
+    const auto real =
+        std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
+    const float scale = static_cast<float>(1.0 / static_cast<double>(real));
+    double expected_loss = 0;
+    std::memcpy(&expected_loss, file.get("loss").bytes.data(), sizeof expected_loss);
+    for (const size_t program : {scored, p}) {
+      Call call{program, {}, {"loss"}};
+      f.give(call);
+      call.set("loss_scale", std::span(&scale, 1));
+      EXPECT_NEAR(engine.run(std::span(&call, 1))[0][0], expected_loss, 1e-5 * expected_loss);
+    }
+    // The gradient of a key's bias is zero but for rounding, which is small beside the whole.
+    double whole = 0;
+    for (const auto& t : file.tensors())
+      if (t.name.starts_with("grads/")) whole += std::pow(norm_of(numbers(t.name)), 2);
+    whole = std::sqrt(whole);
+    for (const models::ParameterInfo& info : model->parameters()) {
+      const std::vector<float> expected = numbers("grads/" + info.name);
+      const std::vector<float> got = output(engine, p, "grad:" + info.name, expected.size());
+      EXPECT_LT(norm_of_gap(got, expected), 1e-4 * norm_of(expected) + 1e-7 * whole) << info.name;
+    }
   }
   /// Zeros in the padding, as the file has them.
   void clear_padding(std::vector<float>& logits) const {
@@ -174,46 +245,29 @@ TEST_P(EncoderGolden, ForwardGivesTheLogits) {
   EXPECT_LT(norm_of_gap(got, expected), 1e-5 * norm_of(expected));
 }
 
-// The same texts one behind the other, without their padding, and tokens outside all texts.
 TEST_P(EncoderGolden, FlatTextsGiveTheLogits) {
   if (!model->has_flat()) return;
+  const Flat f = flat_feed(false);
   const std::vector<int32_t> lengths = ids("lengths");
-  const bool has_types = file.find("types") != nullptr;
-  std::map<std::string, std::vector<int32_t>> in;
-  in["starts"] = {0};
-  for (int64_t b = 0; b < batch; ++b)
-    for (int32_t i = 0; i < lengths[static_cast<size_t>(b)]; ++i) {
-      const auto at = static_cast<size_t>(b * length + i);
-      in["tokens"].push_back(ids("tokens")[at]);
-      if (has_types) in["types"].push_back(ids("types")[at]);
-      in["positions"].push_back(i);
-      if (i + 1 == lengths[static_cast<size_t>(b)])
-        in["starts"].push_back(static_cast<int32_t>(in["tokens"].size()));
-    }
-  in["starts"].push_back(in["starts"].back());  // a text without tokens
-  for (const char* name : {"tokens", "types", "positions"})
-    if (in.contains(name)) in[name].resize(in[name].size() + 3);
   const std::string name = model->task().head == Head::embedding ? "embedding" : "logits";
   const Shape& shape = file.get(name).shape;
   const std::vector<float> expected = numbers(name);
 
   Engine engine(backend());
-  const auto tokens = std::ssize(in["tokens"]);
-  const size_t p = engine.add(
-      run_pipeline(model->flat({tokens, batch + 1, std::nullopt}), engine.backend().target(), {}));
+  const size_t p = engine.add(run_pipeline(model->flat(f.binding), engine.backend().target(), {}));
   engine.allocate();
   load(engine);
   Call call{p, {}, {}};
-  for (const auto& [port, values] : in) call.set(port, std::span<const int32_t>(values));
+  f.give(call);
   engine.run(std::span(&call, 1));
   const bool of_tokens = shape.rank() == 3;
   const auto width = static_cast<size_t>(shape.size(shape.rank() - 1));
-  const auto rows = static_cast<size_t>(of_tokens ? tokens : batch + 1);
+  const auto rows = static_cast<size_t>(of_tokens ? f.tokens : batch + 1);
   const std::vector<float> got = output(engine, p, name, rows * width);
   for (int64_t b = 0; b < batch; ++b) {
     const auto text = static_cast<size_t>(b);
     const size_t count = of_tokens ? static_cast<size_t>(lengths[text]) : 1;
-    const size_t from = of_tokens ? static_cast<size_t>(in["starts"][text]) : text;
+    const size_t from = of_tokens ? static_cast<size_t>(f.ids.at("starts")[text]) : text;
     const size_t wanted = text * (of_tokens ? static_cast<size_t>(length) : 1);
     const auto row = std::span(expected).subspan(wanted * width, count * width);
     EXPECT_LT(norm_of_gap(std::span(got).subspan(from * width, count * width), row),
@@ -227,37 +281,13 @@ TEST_P(EncoderGolden, LossAndEveryGradient) {
     EXPECT_THROW(model->loss(1, 1), UserError);
     return;
   }
-  Engine engine(backend());
-  PipelineOptions options;
-  options.loss = "loss";
-  const size_t p = engine.add(run_pipeline(model->with_dropout(0)->loss(batch, length),
-                                           engine.backend().target(), options));
-  const size_t scored =
-      engine.add(run_pipeline(model->scored(batch, length), engine.backend().target(), {}));
-  engine.allocate();
-  load(engine);
-  const Feed f = feed(true);
-  const auto& targets = f.ids.at("targets");
-  const auto real = std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
-  const float scale = static_cast<float>(1.0 / static_cast<double>(real));
-  double expected_loss = 0;
-  std::memcpy(&expected_loss, file.get("loss").bytes.data(), sizeof expected_loss);
-  for (const size_t program : {scored, p}) {
-    Call call{program, {}, {"loss"}};
-    f.give(call);
-    call.set("loss_scale", std::span(&scale, 1));
-    EXPECT_NEAR(engine.run(std::span(&call, 1))[0][0], expected_loss, 1e-5 * expected_loss);
-  }
-  // The gradient of a key's bias is zero but for rounding, which is small beside the whole.
-  double whole = 0;
-  for (const auto& t : file.tensors())
-    if (t.name.starts_with("grads/")) whole += std::pow(norm_of(numbers(t.name)), 2);
-  whole = std::sqrt(whole);
-  for (const models::ParameterInfo& info : model->parameters()) {
-    const std::vector<float> expected = numbers("grads/" + info.name);
-    const std::vector<float> got = output(engine, p, "grad:" + info.name, expected.size());
-    EXPECT_LT(norm_of_gap(got, expected), 1e-4 * norm_of(expected) + 1e-7 * whole) << info.name;
-  }
+  check_loss(model->with_dropout(0)->loss(batch, length), model->scored(batch, length), feed(true));
+}
+
+TEST_P(EncoderGolden, LossAndEveryGradientOfFlatTexts) {
+  if (!model->has_flat() || model->task().head == Head::embedding) return;
+  const Flat f = flat_feed(true);
+  check_loss(model->with_dropout(0)->flat_loss(f.binding), model->flat_scored(f.binding), f);
 }
 
 // The head of some tokens alone gives them the logits that they have among all.

@@ -63,13 +63,15 @@ std::string LabelledBatches::fingerprint() const {
 
 void LabelledBatches::fill(int64_t index, Batch& batch) const {
   const auto [rows, length] = order_->batch(index);
-  const auto B = static_cast<size_t>(options_.batch), T = static_cast<size_t>(length);
-  const bool has_tags = labelled_.kind == LabelKind::kTags;
-  const auto tokens = batch.make("tokens", B * T, labelled_.pad);
-  const auto targets = batch.make("targets", has_tags ? B * T : B, kIgnoreId);
-  const auto lengths = batch.make<int32_t>("lengths", B, 1);
+  const auto B = static_cast<size_t>(options_.batch);
+  std::vector<int64_t> lengths;
+  for (const size_t row : rows) lengths.push_back(std::ssize(rows_[row].ids));
+  const auto [tokens, begins] = batch.make_rows(lengths, options_, length, labelled_.pad);
+  const size_t all = tokens.size();
+  const auto targets =
+      batch.make("targets", labelled_.kind == LabelKind::kTags ? all : B, kIgnoreId);
   std::span<int32_t> types;
-  if (labelled_.has_types) types = batch.make<int32_t>("types", B * T, 0);
+  if (labelled_.has_types) types = batch.make<int32_t>("types", all, 0);
   std::span<float> values;
   if (values_ > 0) values = batch.make<float>("values", B * values_, 0);
   const auto put = [](const auto& list, auto into, size_t at) {
@@ -77,9 +79,8 @@ void LabelledBatches::fill(int64_t index, Batch& batch) const {
   };
   for (size_t b = 0; b < rows.size(); ++b) {
     const EncodedRow& row = rows_[rows[b]];
-    put(row.ids, tokens, b * T);
-    lengths[b] = static_cast<int32_t>(row.ids.size());
-    if (labelled_.has_types) put(row.types, types, b * T);
+    put(row.ids, tokens, begins[b]);
+    if (labelled_.has_types) put(row.types, types, begins[b]);
     switch (labelled_.kind) {
       case LabelKind::kClasses:
         targets[b] = row.label;
@@ -89,7 +90,7 @@ void LabelledBatches::fill(int64_t index, Batch& batch) const {
         targets[b] = 0;
         break;
       case LabelKind::kTags:
-        put(row.tags, targets, b * T);
+        put(row.tags, targets, begins[b]);
         break;
     }
   }

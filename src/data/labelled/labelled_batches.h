@@ -1,8 +1,9 @@
 #pragma once
-// Batches of texts with labels: each row is one example, already encoded, with padding behind it. A
-// batch is as long as its longest row needs, rounded up to one of a few lengths. Rows are grouped
-// by the step, so that a step has the same rows however it is cut into batches; the last step of a
-// pass is filled with empty rows, which have length 1 and are not scored.
+// Batches of texts with labels: each row is one example, already encoded. Rows are padded to the
+// longest of their batch, or lie one behind the other (BatchOptions::flat); either way the size of
+// a batch is rounded up to one of a few. Rows are grouped by the step, so that a step has the same
+// rows however it is cut into batches; the last step of a pass is filled with empty rows, which are
+// not scored.
 
 #include <optional>
 #include <string>
@@ -29,11 +30,11 @@ struct LabelledBatchOptions {
   bool has_types = false;  // batches have types; rows without types get zeros
 };
 
-/// What batches hold besides tokens and lengths:
+/// Batches hold what Batch::make_rows() makes, and by kind of label:
 ///   kClasses  targets [B]: the class, kIgnoreId for an empty row. count: scored rows.
 ///   kValues   values [B, K]; targets [B]: 0, or kIgnoreId for an empty row, whose values are 0.
 ///             count: scored rows.
-///   kTags     targets [B, T]. count: scored tokens.
+///   kTags     targets, like tokens. count: scored tokens.
 class LabelledBatches final : public BatchSource {
  public:
   /// options.mode is kEpoch (another random order each epoch), kGroupByLength (the same, rows of

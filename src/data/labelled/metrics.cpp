@@ -155,12 +155,11 @@ class TagTask final : public TaskMetrics {
   void add(std::span<const float> outputs, const Batch& batch) override {
     const std::vector<int32_t> predicted = argmax_rows(outputs, classes_);
     const std::span<const int32_t> targets = batch.ids("targets");
-    const size_t rows = batch.ids("lengths").size();
-    BRRR_CHECK(predicted.size() == targets.size() && rows > 0,
-               "{} predictions, {} targets, {} rows", predicted.size(), targets.size(), rows);
-    const size_t T = predicted.size() / rows;
-    for (size_t b = 0; b < rows; ++b)
-      metrics_.add(std::span(predicted).subspan(b * T, T), targets.subspan(b * T, T));
+    BRRR_CHECK(predicted.size() == targets.size() && targets.size() == batch.positions(),
+               "{} predictions, {} targets, {} tokens", predicted.size(), targets.size(),
+               batch.positions());
+    for (const auto& [begin, tokens] : batch.rows(1))
+      metrics_.add(std::span(predicted).subspan(begin, tokens), targets.subspan(begin, tokens));
   }
   std::vector<Metric> results() const override {
     const auto result = metrics_.result();

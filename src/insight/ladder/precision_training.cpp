@@ -89,8 +89,7 @@ void FormatTraining::run(const KeyValues& format, int64_t seed, RungResult& resu
   Trained m(given, data_->tokenizer->vocab_size());
   load_parameters(m.session->engine(),
                   models::initial_weights(*m.model, static_cast<uint32_t>(m.options.seed)));
-  const int64_t vocabulary = m.model->sizes().vocabulary;
-  const io::LoaderOptions l = train::loader_options(m.options, vocabulary);
+  const io::LoaderOptions l = train::loader_options(m.options, *m.model);
   io::Loader loader(data_->batches(l), l);
   const optim::Schedule schedule = train::schedule_of(m.options);
   int64_t skipped = 0;

@@ -37,8 +37,12 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
   const models::Task task = model_->task();
   const int64_t vocabulary = model_->sizes().vocabulary;
   const auto rows = static_cast<size_t>(options_.batch_size);
-  const size_t tokens = rows * static_cast<size_t>(options_.context);
-  io::Batch batch{{{"tokens", ids(tokens, vocabulary)}}};
+  const io::BatchOptions layout = train::loader_options(options_, *model_);
+  io::Batch batch;
+  const std::vector<int64_t> lengths(rows, options_.context);
+  const std::span<int32_t> of_text = batch.make_rows(lengths, layout, options_.context, 0).tokens;
+  const size_t tokens = of_text.size();
+  std::ranges::copy(ids(tokens, vocabulary), of_text.begin());
   if (task.head == models::Head::values) {
     batch.make<int32_t>("targets", rows, 0);
     batch.make("values", rows * task.labels.size(), 0.5f);
@@ -50,7 +54,6 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
     batch.tensors.push_back({"targets", ids(tokens, kinds)});
   }
   batch.make<int32_t>("types", tokens, 0);
-  batch.make("lengths", rows, static_cast<int32_t>(options_.context));
   batch.count = std::ssize(batch.ids("targets"));
   batches_.assign(static_cast<size_t>(options_.gradient_accumulation_steps), batch);
 }

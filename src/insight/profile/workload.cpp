@@ -29,12 +29,14 @@ class RandomBatches final : public io::BatchSource {
       : options_(options), task_(model.task()) {}
   void fill(int64_t index, io::Batch& batch) const override {
     const auto rows = static_cast<size_t>(options_.batch);
-    const size_t n = rows * static_cast<size_t>(options_.context);
     const bool has_values = task_.head == models::Head::values;
     const bool scores_rows = has_values || task_.head == models::Head::classes;
     const auto labels = static_cast<uint64_t>(task_.labels.size());
     const uint64_t kinds = labels > 0 ? labels : static_cast<uint64_t>(options_.vocab);
-    const auto tokens = batch.make<int32_t>("tokens", n, 0);
+    const std::vector<int64_t> lengths(rows, options_.context);
+    const std::span<int32_t> tokens =
+        batch.make_rows(lengths, options_, options_.context, 0).tokens;
+    const size_t n = tokens.size();
     const auto targets = batch.make<int32_t>("targets", scores_rows ? rows : n, 0);
     for (size_t i = 0; i < n; ++i) {
       const auto words = philox({kSeed, static_cast<uint32_t>(index)}, 0, i);
@@ -42,9 +44,7 @@ class RandomBatches final : public io::BatchSource {
       if (i < targets.size() && !has_values) targets[i] = static_cast<int32_t>(words[1] % kinds);
     }
     batch.count = std::ssize(targets);
-    if (task_.head == models::Head::next_token) return;
     batch.make<int32_t>("types", n, 0);
-    batch.make("lengths", rows, static_cast<int32_t>(options_.context));
     if (has_values) batch.make("values", rows * labels, 0.5f);
   }
   int64_t epoch_of(int64_t) const override { return 0; }
@@ -111,8 +111,9 @@ class Training final : public Workload {
       batches = train::evaluation_batches(*data_, options_, batches);
     else if (batches == 0)  // the whole of a text that is not here
       return 0;
-    io::BatchOptions l = train::loader_options(options_, model_->sizes().vocabulary);
+    io::BatchOptions l = train::loader_options(options_, *model_);
     l.batch = options_.eval_batch_size;
+    l.lengths.clear();
     io::Batch batch;
     RandomBatches(l, *model_).fill(0, batch);
     session_->loss_sum(batch);                     // touches its memory
@@ -127,8 +128,8 @@ class Training final : public Workload {
   void allocate() override {
     session_->allocate();
     load_parameters(session_->engine(), models::initial_weights(*model_, kSeed));
-    io::LoaderOptions l = train::loader_options(options_, model_->sizes().vocabulary);
-    l.lengths.clear();  // one program: rows of any length are padded to the context
+    io::LoaderOptions l = train::loader_options(options_, *model_);
+    l.lengths.clear();  // one program: batches of any size are padded to the largest
     std::unique_ptr<io::BatchSource> batches;
     if (data_ != nullptr)
       batches = data_->batches(l);

@@ -84,6 +84,9 @@ class BertModel final : public ConfiguredModel<BertConfig, EncoderModel> {
     return c.model();
   }
   bool has_token_types() const override { return c_.type_vocab_size > 1; }
+  /// False for MPNet: the gradient of its bias by distance is computed from all scores of a batch,
+  /// which are [H, N, N] where texts lie one behind the other.
+  bool has_flat_loss() const override { return c_.type != BertType::mpnet; }
 
  protected:
   std::unique_ptr<EncoderNet> build(Parameters& p, std::optional<Value> rng_key) const override {
