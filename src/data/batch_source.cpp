@@ -51,7 +51,7 @@ Batch::Text Batch::make_text(int64_t batch, int64_t context) {
 
 Batch::TokenRows Batch::make_rows(std::span<const int64_t> lengths, const BatchOptions& options,
                                   int64_t length, int32_t pad) {
-  const auto B = static_cast<size_t>(options.batch);
+  const auto B = static_cast<size_t>(options.sequences());
   BRRR_CHECK(lengths.size() <= B, "{} rows in a batch of {}", lengths.size(), B);
   TokenRows rows{{}, std::vector<size_t>(B)};
   if (!options.flat) {

@@ -47,6 +47,8 @@ struct BatchOptions {
   /// Rows of text lie one behind the other, without padding: a batch has as many tokens as its rows
   /// have together, rounded up to one of `lengths`.
   bool flat = false;
+  /// Flat rows of documents: the most documents that are packed into a row; else 1.
+  int64_t sequences_per_row = 1;
   /// Padded rows of documents and of labelled texts: lengths that a batch may have, ascending, the
   /// last one T; empty: T only. Flat rows: numbers of tokens that a batch may have, ascending, the
   /// last one B T; empty: B T only.
@@ -55,6 +57,8 @@ struct BatchOptions {
   /// has the same rows.
   int64_t batches_per_step = 1;
 
+  /// The sequences of a batch, empty ones included.
+  int64_t sequences() const { return batch * sequences_per_row; }
   /// The number, in the endless sequence of rows of all ranks, of row `b` of batch `index`.
   int64_t row(int64_t index, int64_t b) const { return (index * batch + b) * world + rank; }
 };
@@ -70,8 +74,9 @@ void check_options(const BatchOptions& options);
 ///   types      i32, like tokens: which of two texts a token belongs to
 ///   values     f32 [B, K]: targets of a regression
 ///   lengths    i32 [B], padded rows: tokens of each row, at least 1; what follows is padding
-///   starts     i32 [B + 1], flat rows: row b is tokens [starts[b], starts[b + 1])
-///   positions  i32 [N], flat rows: the place of a token in its row
+///   starts     i32 [R + 1], flat rows: sequence r is tokens [starts[r], starts[r + 1]). A row is
+///              one sequence, or where documents are packed, several.
+///   positions  i32 [N], flat rows: the place of a token in its sequence
 struct Batch {
   struct Tensor {
     std::string_view name;  // a literal: batches outlive their source
@@ -101,9 +106,9 @@ struct Batch {
     std::span<int32_t> tokens;
     std::vector<size_t> begins;  // index of the first token of each row
   };
-  /// Makes "tokens", all `pad`, for options.batch rows of which the first have these lengths and
-  /// the others are empty: padded to `length` tokens, with "lengths", or flat, with "starts" and
-  /// "positions".
+  /// Makes "tokens", all `pad`, for options.sequences() rows of which the first have these lengths
+  /// and the others are empty: padded to `length` tokens, with "lengths", or flat, with "starts"
+  /// and "positions".
   TokenRows make_rows(std::span<const int64_t> lengths, const BatchOptions& options, int64_t length,
                       int32_t pad);
   struct Row {

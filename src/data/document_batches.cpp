@@ -1,12 +1,20 @@
 #include "data/document_batches.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 
 #include "base/errors.h"
 #include "base/integers.h"
 #include "base/sha256.h"
+#include "data/permutation.h"
 
 namespace brrr::io {
+namespace {
+
+constexpr uint32_t kPackingStream = 0x50414b00u;
+
+}  // namespace
 
 std::vector<Document> find_documents(const TokenSource& source, int32_t end_of_text) {
   constexpr int64_t kBlock = 1 << 16;
@@ -46,6 +54,53 @@ int64_t document_rows(const std::vector<Document>& documents, int64_t context) {
   return rows;
 }
 
+int64_t split_documents(const std::vector<Document>& documents, int64_t context) {
+  return std::ranges::count_if(documents,
+                               [&](const Document& d) { return d.end - d.begin - 1 > context; });
+}
+
+PackedRows pack_rows(std::span<const int64_t> lengths, int64_t capacity, int64_t most,
+                     uint32_t seed) {
+  BRRR_CHECK(most >= 1, "{} sequences in a row", most);
+  // The longest first, those of one length in a random order.
+  std::vector<uint32_t> sorted(lengths.size());
+  const Permutation order(lengths.size(), {seed, kPackingStream});
+  for (size_t i = 0; i < sorted.size(); ++i) sorted[i] = static_cast<uint32_t>(order(i));
+  std::ranges::stable_sort(sorted, std::greater(), [&](uint32_t i) { return lengths[i]; });
+  struct OpenRow {
+    size_t row;
+    int64_t sequences;
+  };
+  std::map<int64_t, std::vector<OpenRow>> open;  // by the tokens that there is still room for
+  std::vector<uint32_t> row_of(lengths.size());
+  size_t rows = 0;
+  for (const uint32_t i : sorted) {
+    const int64_t length = lengths[i];
+    BRRR_CHECK(length >= 1 && length <= capacity, "a sequence of {} tokens", length);
+    OpenRow to{rows, 0};
+    int64_t room = capacity;
+    if (const auto fitting = open.lower_bound(length); fitting != open.end()) {
+      room = fitting->first;
+      to = fitting->second.back();
+      fitting->second.pop_back();
+      if (fitting->second.empty()) open.erase(fitting);
+    } else {
+      ++rows;
+    }
+    row_of[i] = static_cast<uint32_t>(to.row);
+    if (++to.sequences < most && room > length) open[room - length].push_back(to);
+  }
+  PackedRows packed;
+  packed.ends.resize(rows);
+  for (const uint32_t row : row_of) ++packed.ends[row];
+  for (size_t r = 1; r < rows; ++r) packed.ends[r] += packed.ends[r - 1];
+  packed.order.resize(lengths.size());
+  std::vector<size_t> next(rows);
+  for (size_t r = 1; r < rows; ++r) next[r] = packed.ends[r - 1];
+  for (const uint32_t i : sorted) packed.order[next[row_of[i]]++] = i;
+  return packed;
+}
+
 DocumentBatches::DocumentBatches(const TokenSource& source, const std::vector<Document>& documents,
                                  const BatchOptions& options)
     : source_(source), options_(options) {
@@ -58,8 +113,21 @@ DocumentBatches::DocumentBatches(const TokenSource& source, const std::vector<Do
   if (rows_.empty())
     user_error("{} has no document of two tokens or more to train on", source.description());
   for (const Row& row : rows_) tokens_ += row.length;
-  order_.emplace(
-      rows_.size(), [this](size_t i) { return rows_[i].length; }, options_);
+  if (!options.flat) {
+    order_.emplace(
+        rows_.size(), [this](size_t i) { return rows_[i].length; }, options_);
+    return;
+  }
+  std::vector<int64_t> lengths;
+  lengths.reserve(rows_.size());
+  for (const Row& row : rows_) lengths.push_back(row.length);
+  packed_ = pack_rows(lengths, T, options.sequences_per_row, options.seed);
+  const auto tokens_of = [this](size_t row) {
+    int64_t sum = 0;
+    for (const uint32_t i : packed_->row(row)) sum += rows_[i].length;
+    return sum;
+  };
+  order_.emplace(packed_->rows(), tokens_of, options_);
 }
 
 std::string DocumentBatches::fingerprint() const {
@@ -67,22 +135,44 @@ std::string DocumentBatches::fingerprint() const {
   const std::string source = source_.fingerprint();
   hash.update(source.data(), source.size());
   hash.update(rows_.data(), rows_.size() * sizeof(Row));
+  if (packed_) hash.update(packed_->order.data(), packed_->order.size() * sizeof(uint32_t));
   return hash.finish_hex();
+}
+
+void DocumentBatches::read_row(const Row& row, std::span<int32_t> inputs,
+                               std::span<int32_t> targets) const {
+  source_.read(row.offset, inputs);
+  source_.read(row.offset + 1, targets);
+  source_.check_ids(inputs, row.offset, options_.vocab);
+  source_.check_ids(targets, row.offset + 1, options_.vocab);
 }
 
 void DocumentBatches::fill(int64_t index, Batch& batch) const {
   const auto [rows, T] = order_->batch(index);
-  const Batch::Text all = batch.make_text(options_.batch, T);
-  for (size_t b = 0; b < rows.size(); ++b) {
-    const auto [offset, length] = rows_[rows[b]];
-    const auto n = static_cast<size_t>(length), begin = b * static_cast<size_t>(T);
-    const auto inputs = all.tokens.subspan(begin, n);
-    const auto targets = all.targets.subspan(begin, n);
-    source_.read(offset, inputs);
-    source_.read(offset + 1, targets);
-    source_.check_ids(inputs, offset, options_.vocab);
-    source_.check_ids(targets, offset + 1, options_.vocab);
-    batch.count += length;
+  if (!packed_) {
+    const Batch::Text all = batch.make_text(options_.batch, T);
+    for (size_t b = 0; b < rows.size(); ++b) {
+      const Row& row = rows_[rows[b]];
+      const auto n = static_cast<size_t>(row.length), begin = b * static_cast<size_t>(T);
+      read_row(row, all.tokens.subspan(begin, n), all.targets.subspan(begin, n));
+      batch.count += row.length;
+    }
+    return;
+  }
+  std::vector<uint32_t> chosen;
+  std::vector<int64_t> lengths;
+  for (const size_t row : rows)
+    for (const uint32_t i : packed_->row(row)) {
+      chosen.push_back(i);
+      lengths.push_back(rows_[i].length);
+    }
+  const auto [tokens, begins] = batch.make_rows(lengths, options_, T, 0);
+  const auto targets = batch.make("targets", tokens.size(), kIgnoreId);
+  batch.count = 0;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const auto n = static_cast<size_t>(lengths[i]);
+    read_row(rows_[chosen[i]], tokens.subspan(begins[i], n), targets.subspan(begins[i], n));
+    batch.count += lengths[i];
   }
 }
 

@@ -1,10 +1,15 @@
 #pragma once
-// Batches of whole documents: a row is a document, or T tokens of one that is longer, and never
-// reaches into the next. What is left of a row is not scored. A batch is as long as its longest row
-// needs, rounded up to one of a few lengths: programs have fixed shapes. Rows are grouped by the
-// step, so that a step has the same rows however it is cut into batches.
+// Batches of whole documents; one that is longer than T tokens is split. No sequence reaches into
+// the next document. Rows are grouped by the step, so that a step has the same rows however it is
+// cut into batches.
+//
+// Padded, a row is a document, and a batch is as long as its longest row, rounded up to one of a
+// few lengths: programs have fixed shapes. Flat (BatchOptions::flat), a row is several documents of
+// together at most T tokens, each a sequence of its own. Which documents share a row depends on
+// their lengths and the seed; every epoch reads the rows in another order.
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "data/batch_source.h"
@@ -25,13 +30,33 @@ std::vector<Document> find_documents(const TokenSource& source, int32_t end_of_t
 /// Lengths for batches of up to `context` tokens: its quarters, rounded up to a multiple of 8.
 std::vector<int64_t> quarter_lengths(int64_t context);
 
-/// How many rows of up to `context` tokens they make.
+/// How many sequences of up to `context` tokens they make.
 int64_t document_rows(const std::vector<Document>& documents, int64_t context);
+/// How many of them are split, because they have more targets than that.
+int64_t split_documents(const std::vector<Document>& documents, int64_t context);
+
+/// Sequences that share a row: the numbers order[ends[r - 1]] to order[ends[r]] of row r.
+struct PackedRows {
+  std::vector<uint32_t> order;
+  std::vector<size_t> ends;
+  size_t rows() const { return ends.size(); }
+  std::span<const uint32_t> row(size_t r) const {
+    const size_t begin = r == 0 ? 0 : ends[r - 1];
+    return std::span(order).subspan(begin, ends[r] - begin);
+  }
+};
+/// Packs sequences of the given lengths, each from 1 to `capacity`, into rows of at most `capacity`
+/// tokens and at most `most` sequences: best fit, the longest first (Johnson et al. 1974). Equally
+/// long ones are taken in an order that `seed` decides. No two rows of fewer than `most` sequences
+/// would fit into one, so rows are more than half full on average.
+PackedRows pack_rows(std::span<const int64_t> lengths, int64_t capacity, int64_t most,
+                     uint32_t seed);
 
 class DocumentBatches final : public BatchSource {
  public:
-  /// Sampling::kDocuments or kGroupByLength. `source` must outlive this. Documents of fewer than
-  /// two tokens have nothing to learn and are left out. Throws UserError when none is left.
+  /// The order of rows is that of options.mode (RowOrder). `source` must outlive this. Documents of
+  /// fewer than two tokens have nothing to learn and are left out. Throws UserError when none is
+  /// left.
   DocumentBatches(const TokenSource& source, const std::vector<Document>& documents,
                   const BatchOptions& options);
 
@@ -46,12 +71,14 @@ class DocumentBatches final : public BatchSource {
   struct Row {
     int64_t offset, length;  // inputs [offset, offset + length), targets one further on
   };
+  void read_row(const Row& row, std::span<int32_t> inputs, std::span<int32_t> targets) const;
 
   const TokenSource& source_;
   BatchOptions options_;
   std::vector<Row> rows_;
+  std::optional<PackedRows> packed_;  // of rows_, where they are flat
   int64_t tokens_ = 0;
-  std::optional<RowOrder> order_;  // of rows_
+  std::optional<RowOrder> order_;  // of packed_ or rows_
 };
 
 }  // namespace brrr::io

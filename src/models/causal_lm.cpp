@@ -111,6 +111,28 @@ Graph CausalModel::loss(int64_t batch, int64_t length) const {
   return g;
 }
 
+CausalRows CausalModel::flat_rows(Graph& g, const FlatBinding& binding) const {
+  CausalRows rows{g.input("tokens", {binding.tokens}, DType::i32), sizes().context};
+  rows.position_ids = g.input("positions", {binding.tokens}, DType::i32);
+  rows.starts = g.input("starts", {binding.texts + 1}, DType::i32);
+  return rows;
+}
+
+Graph CausalModel::flat_loss(const FlatBinding& binding) const {
+  Graph g;
+  const CausalRows rows = flat_rows(g, binding);
+  const Value targets = g.input("targets", {binding.tokens}, DType::i32);
+  const Value scale = g.input("loss_scale", {}, DType::f32);
+  std::optional<Value> key;
+  if (has_dropout()) key = g.input("rng_key", {2}, DType::i32);
+  Parameters parameters(g, Purpose::training);
+  const auto net = build(parameters, key, head());
+  const Value logits = net->logits(net->trunk(rows));
+  Scope scope(g, "loss");
+  g.output("loss", sum(cross_entropy(logits, targets).losses, {0}) * scale);
+  return g;
+}
+
 Graph CausalModel::forward(Dim batch, Dim length) const {
   check_length(length);
   Graph g;

@@ -140,6 +140,8 @@ class CausalModel : public Model {
   Graph decode(const DecodeBinding& binding) const final;
   bool has_sequences() const final { return true; }
   Graph decode_sequences(const SequencesBinding& binding) const final;
+  bool has_flat_loss() const final { return true; }
+  Graph flat_loss(const FlatBinding& binding) const final;
   Graph exchange(const ExchangeBinding& binding) const final;
   /// Classes and values of texts: the state of the last token and a linear layer (causal_text.h).
   ModelPtr with_task(const Task& task) const final;
@@ -155,6 +157,8 @@ class CausalModel : public Model {
 
  private:
   void check_length(Dim length) const;
+  /// Appends the inputs "tokens", "positions" and "starts" of concatenated sequences.
+  CausalRows flat_rows(Graph& g, const FlatBinding& binding) const;
 };
 
 }  // namespace brrr::models

@@ -77,6 +77,21 @@ class CausalTextModel final : public Model {
   Graph scored(int64_t batch, int64_t length) const override {
     return loss_graph(batch, length, false);
   }
+  bool has_flat() const override { return true; }
+  Graph flat(const FlatBinding& binding) const override {
+    Graph g;
+    const CausalRows causal = language_->flat_rows(g, binding);
+    Parameters parameters(g, Purpose::inference);
+    g.output("logits", logits_of(parameters, std::nullopt, causal, texts_of(causal)));
+    return g;
+  }
+  bool has_flat_loss() const override { return true; }
+  Graph flat_loss(const FlatBinding& binding) const override {
+    return flat_loss_graph(binding, true);
+  }
+  Graph flat_scored(const FlatBinding& binding) const override {
+    return flat_loss_graph(binding, false);
+  }
   Graph forward(Dim batch, Dim length) const override {
     Graph g;
     const EncoderRows rows = rows_of(g, batch, length);
@@ -121,6 +136,15 @@ class CausalTextModel final : public Model {
     return rows;
   }
 
+  /// Concatenated texts, as their last tokens are found.
+  static EncoderRows texts_of(const CausalRows& causal) {
+    EncoderRows rows;
+    rows.tokens = causal.tokens;
+    rows.positions = causal.position_ids;
+    rows.starts = causal.starts;
+    return rows;
+  }
+
   void declare(Parameters& p) const override {
     language_->build(p, std::nullopt, CausalHead::none);
     score_of(p);
@@ -131,11 +155,11 @@ class CausalTextModel final : public Model {
     return p.weight(kScore, {outputs(), sizes().width});
   }
 
-  /// Returns [B, K].
+  /// Returns [B, K], or [R, K] of flat rows.
   Value logits_of(Parameters& p, const std::optional<Value>& rng_key, const CausalRows& causal,
                   const EncoderRows& rows) const {
     const auto net = language_->build(p, rng_key, CausalHead::none);
-    const Value x = net->trunk(causal);  // [B, T, C]
+    const Value x = net->trunk(causal);  // [B, T, C] or [N, C]
     Scope scope(p.graph(), "score");
     const Value weight = score_of(p);
     const Value last = pooled(x, rows, {.pooling = {Pooling::last_token}});  // [B, C]
@@ -143,23 +167,33 @@ class CausalTextModel final : public Model {
   }
 
   Graph loss_graph(int64_t batch, int64_t length, bool trains) const {
+    Graph g;
+    const EncoderRows rows = rows_of(g, Dim(batch), Dim(length));
+    add_loss(g, {rows.tokens, length}, rows, trains);
+    return g;
+  }
+  Graph flat_loss_graph(const FlatBinding& binding, bool trains) const {
+    Graph g;
+    const CausalRows causal = language_->flat_rows(g, binding);
+    add_loss(g, causal, texts_of(causal), trains);
+    return g;
+  }
+  void add_loss(Graph& g, const CausalRows& causal, const EncoderRows& rows, bool trains) const {
     if (task_.several)
       user_error("[{}] a model for multi-label classification cannot be trained",
                  architecture().name);
-    Graph g;
-    const EncoderRows rows = rows_of(g, Dim(batch), Dim(length));
-    const Value targets = g.input("targets", {batch}, DType::i32);
+    const Value targets = g.input("targets", {rows.texts()}, DType::i32);
     std::optional<Value> values;
-    if (task_.head == Head::values) values = g.input("values", {batch, outputs()}, DType::f32);
+    if (task_.head == Head::values)
+      values = g.input("values", {rows.texts(), outputs()}, DType::f32);
     const Value scale = g.input("loss_scale", {}, DType::f32);
     std::optional<Value> key;
     if (trains && language_->has_dropout()) key = g.input("rng_key", {2}, DType::i32);
     Parameters parameters(g, trains ? Purpose::training : Purpose::inference);
-    const Value logits = logits_of(parameters, key, {rows.tokens, length}, rows);
+    const Value logits = logits_of(parameters, key, causal, rows);
     Scope scope(g, "loss");
     g.output("loss", text_loss(logits, targets, values) * scale);
     if (!trains) g.output("logits", cast(logits, DType::f32));
-    return g;
   }
 
   std::shared_ptr<const CausalModel> language_;

@@ -138,7 +138,7 @@ class Model {
   virtual Graph scored(int64_t batch, int64_t length) const { return loss(batch, length); }
   /// An encoder's logits of some tokens alone (encoder.h).
   virtual Graph forward_at(int64_t batch, int64_t length, int64_t places) const;
-  /// Whether the model implements flat(), as encoders do.
+  /// Whether the model implements flat(): encoders, and decoders that judge texts.
   virtual bool has_flat() const { return false; }
   /// The forward pass of texts one behind the other, without padding. Inputs "tokens" [N] i32, with
   /// token types "types" [N], "positions" [N] i32 (of a token in its text) and "starts" [R + 1]
@@ -151,8 +151,9 @@ class Model {
   virtual bool has_flat_loss() const { return false; }
   /// The loss of texts one behind the other, without padding. Inputs as flat() has them, and
   /// "targets" [N] i32, or [R] where the head judges texts, with "values" [R, K] f32 where it gives
-  /// numbers; -1: not scored. "loss_scale", "rng_key" and the output "loss" are those of loss().
-  /// Tokens outside all texts must not be scored.
+  /// numbers; -1: not scored. A decoder's tokens see those before them in their own text.
+  /// "loss_scale", "rng_key" and the output "loss" are those of loss(). Tokens outside all texts
+  /// must not be scored.
   virtual Graph flat_loss(const FlatBinding& binding) const;
   /// flat_loss() without dropout, with the outputs of scored().
   virtual Graph flat_scored(const FlatBinding& binding) const;

@@ -67,10 +67,23 @@ std::vector<std::string_view> documents_of(const io::Corpus& corpus) {
   return documents;
 }
 
+// Says once that documents are split; they are counted, not named.
+void note_split_documents(const TrainOptions& options, Dataset& d) {
+  if (!packs_documents(options)) return;
+  const int64_t split = io::split_documents(d.documents, options.context);
+  if (split > 0)
+    d.notes.push_back(fmt::format(
+        "{} of {} documents are longer than the context of {} and are split; a larger --context "
+        "keeps them whole",
+        with_commas(split), with_commas(std::ssize(d.documents)),
+        counted(options.context, "token")));
+}
+
 // Tokenises document by document; the last ones, about the share that is asked for, validate.
 void encode_documents(const io::Corpus& corpus, const TrainOptions& options, Dataset& d) {
   const auto val_begin = split_point(corpus.text, options.val_fraction);
   std::vector<int32_t> train, val;
+  const bool packs = packs_documents(options);
   for (const std::string_view document : documents_of(corpus)) {
     const auto begin = static_cast<size_t>(document.data() - corpus.text.data());
     const bool validates = begin >= val_begin && !train.empty();
@@ -80,10 +93,12 @@ void encode_documents(const io::Corpus& corpus, const TrainOptions& options, Dat
     // Behind the last token of a document stands one more, which a row of masks does not take.
     const int32_t end = d.masks ? d.masks->sep : d.tokenizer->end_of_text();
     if (end >= 0) ids.push_back(end);
-    if (!validates) d.documents.push_back({first, static_cast<int64_t>(ids.size())});
+    if (!validates || packs)
+      (validates ? d.val_documents : d.documents).push_back({first, std::ssize(ids)});
   }
   d.train = io::TokenSource::from_ids(std::move(train), "the training text");
   d.val = io::TokenSource::from_ids(std::move(val), "the validation text");
+  note_split_documents(options, d);
 }
 
 /// How texts are masked for the model of these options; nothing for other models.
@@ -128,6 +143,9 @@ Dataset from_shards(const TrainOptions& options, const std::string& tokenizer_fo
           "a document ends; train on the text (--text), or make shards with another tokenizer",
           options.sampling, d.tokenizer->kind());
     d.documents = io::find_documents(d.train, d.tokenizer->end_of_text());
+    if (packs_documents(options) && d.val.tokens() > 0)
+      d.val_documents = io::find_documents(d.val, d.tokenizer->end_of_text());
+    note_split_documents(options, d);
   } else {
     check_length(d.train, d.train.description().c_str(), options.context);
   }
@@ -270,8 +288,21 @@ bool by_document(const TrainOptions& options) {
   return options.sampling == "documents" || options.sampling == "group_by_length";
 }
 
+bool packs_documents(const TrainOptions& options) { return options.pack == "documents"; }
+
+int64_t sequences_per_row(const TrainOptions& options) {
+  constexpr int64_t kTokens = 4;  // documents that are shorter on average do not fill rows
+  return packs_documents(options) ? std::max<int64_t>(1, options.context / kTokens) : 1;
+}
+
 std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64_t rows) {
   if (options.task.empty() && !by_document(options)) return {};
+  if (packs_documents(options)) {
+    // Packed rows are at least half full on average.
+    std::vector<int64_t> lengths = io::flat_lengths(rows * options.context);
+    std::erase_if(lengths, [&](int64_t n) { return 2 * n < lengths.back(); });
+    return lengths;
+  }
   if (flat) return io::flat_lengths(rows * options.context);
   return options.task.empty() ? io::quarter_lengths(options.context)
                               : io::padded_lengths(options.context);
@@ -310,6 +341,8 @@ std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& option
 std::unique_ptr<io::BatchSource> Dataset::val_batches(const io::BatchOptions& options) const {
   if (task)
     return std::make_unique<io::LabelledBatches>(task->val, task->val_name, options, task->labels);
+  if (!val_documents.empty())
+    return std::make_unique<io::DocumentBatches>(val, val_documents, options);
   const io::BatchOptions text = masks ? io::MaskedBatches::options_for_text(options) : options;
   return masked(std::make_unique<io::WindowBatches>(val, text), options, masks);
 }
@@ -324,8 +357,9 @@ double Dataset::batches_per_epoch(const io::BatchOptions& options) const {
 
 int64_t Dataset::cached_bytes(const io::LoaderOptions& options, int64_t rows) const {
   if (!documents.empty()) {
-    constexpr int64_t kRowBytes = 16;  // of their list of rows
-    return kRowBytes * io::document_rows(documents, options.context);
+    constexpr int64_t kRowBytes = 16, kPackedBytes = 12;  // of the lists of their rows
+    return (options.flat ? kRowBytes + kPackedBytes : kRowBytes) *
+           io::document_rows(documents, options.context);
   }
   if (!stream) return 0;
   constexpr int64_t kEncodingBytes = int64_t{16} << 10;  // stack and heap of a thread

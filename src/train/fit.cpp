@@ -141,15 +141,16 @@ bool better(const Plan& a, const Plan& b) {
 std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& model) {
   const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
   const bool flat = trains_flat(o, model);
+  const int64_t per_row = sequences_per_row(o);
   // `length`: of padded rows, or of the whole batch where rows are flat.
   const auto loss_graph = [&](int64_t length) {
-    Graph graph = flat ? model.flat_loss({length, o.batch_size, std::nullopt})
+    Graph graph = flat ? model.flat_loss({length, o.batch_size * per_row, std::nullopt})
                        : model.loss(o.batch_size, length);
     models::freeze(graph, frozen);
     return graph;
   };
   const auto eval_graph = [&](int64_t length) {
-    return flat ? model.flat_scored({length, o.eval_batch_size, std::nullopt})
+    return flat ? model.flat_scored({length, o.eval_batch_size * per_row, std::nullopt})
                 : model.scored(o.eval_batch_size, length);
   };
   const auto longest = [&](int64_t rows) { return flat ? rows * o.context : o.context; };
@@ -158,8 +159,9 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
                                            machine::backend_for(o.device), session_options(o));
   for (const int64_t length : batch_lengths(o, flat, o.batch_size))
     if (length < longest(o.batch_size)) session->add_shorter(loss_graph(length));
-  // Tasks are evaluated on rows of all lengths, language models on windows.
-  if (!o.task.empty())
+  // Tasks and packed documents are evaluated on batches of all sizes, other language models on
+  // windows.
+  if (!o.task.empty() || packs_documents(o))
     for (const int64_t length : batch_lengths(o, flat, o.eval_batch_size))
       if (length < longest(o.eval_batch_size)) session->add_shorter_evaluation(eval_graph(length));
   if (o.writes_samples()) session->add_decode(sampling_graph(o, model));

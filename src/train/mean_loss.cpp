@@ -60,7 +60,9 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
                const TrainOptions& options, int64_t batches, io::TaskMetrics* task) {
   io::LoaderOptions l = loader_of_evaluation(options, model.sizes().vocabulary);
   l.flat = trains_flat(options, model);
-  if (task != nullptr) l.lengths = batch_lengths(options, l.flat, l.batch);
+  l.sequences_per_row = sequences_per_row(options);
+  if (task != nullptr || packs_documents(options))
+    l.lengths = batch_lengths(options, l.flat, l.batch);
   std::unique_ptr<io::BatchSource> source = make(l);
   int64_t count = source->batches_per_pass();
   if (task == nullptr && batches > 0 && batches < count) {
@@ -128,7 +130,9 @@ bool Score::is_better_than(const Score& other) const {
 }
 
 int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int64_t batches) {
-  const io::LoaderOptions l = loader_of_evaluation(options, data.tokenizer->vocab_size());
+  io::LoaderOptions l = loader_of_evaluation(options, data.tokenizer->vocab_size());
+  l.flat = packs_documents(options);
+  l.sequences_per_row = sequences_per_row(options);
   const int64_t all = data.val_batches(l)->batches_per_pass();
   return batches == 0 || data.task ? all : std::min(batches, all);
 }

@@ -77,7 +77,8 @@ struct TrainOptions {
   int64_t data_seed = -1;  // filled: seed
   // random (with replacement, as nanoGPT), epoch (shuffled), documents, group_by_length
   std::string sampling = "random";
-  int64_t dataloader_num_workers = 1;      // threads that make batches; 0: the step makes its own
+  std::string pack = "none";           // or "documents": several of them in a row, each a sequence
+  int64_t dataloader_num_workers = 1;  // threads that make batches; 0: the step makes its own
   int64_t dataloader_prefetch_factor = 2;  // batches ahead per worker
 
   // Evaluation and logging.
@@ -185,6 +186,9 @@ KeyValues overlaid(KeyValues under, const KeyValues& over);
 /// Ranges across fields: min_lr <= learning_rate, a setting that the architecture has, ... Called
 /// by resolve().
 void validate(const TrainOptions& options);
+
+/// Throws UserError (exit 2) where the options pack documents for a model with such a head.
+void check_packable(const TrainOptions& options, models::Head head);
 
 /// One JSON object with every field by its canonical name with '_' (max_steps), in table order.
 /// Settings of other architectures are left out.

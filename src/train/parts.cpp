@@ -59,7 +59,17 @@ bool runs_ragged_attention(const Backend& backend) {
 }  // namespace
 
 bool trains_flat(const TrainOptions& o, const models::Model& model) {
-  return model.has_flat_loss() && runs_ragged_attention(machine::backend_for(o.device));
+  check_packable(o, model.task().head);
+  if (!model.has_flat_loss()) return false;
+  if (model.task().head == models::Head::next_token && !packs_documents(o)) return false;
+  const Backend backend = machine::backend_for(o.device);
+  const bool runs = runs_ragged_attention(backend);
+  if (!runs && packs_documents(o))
+    user_error(
+        "--pack documents: the device {} has no kernels for attention within documents; use "
+        "--device cpu, or --sampling documents without --pack",
+        backend.name);
+  return runs;
 }
 
 BatchContent content_of(const io::Batch& b, int64_t context) {
@@ -220,7 +230,9 @@ io::LoaderOptions loader_options(const TrainOptions& o, int64_t vocab_size) {
   l.seed = static_cast<uint32_t>(o.data_seed);
   l.mode = io::sampling_from_name(o.sampling);
   l.vocab = vocab_size;
-  l.lengths = batch_lengths(o, false, o.batch_size);
+  l.flat = packs_documents(o);
+  l.sequences_per_row = sequences_per_row(o);
+  l.lengths = batch_lengths(o, l.flat, o.batch_size);
   l.batches_per_step = o.gradient_accumulation_steps;
   l.workers = o.dataloader_num_workers;
   l.prefetch_factor = o.dataloader_prefetch_factor;

@@ -14,8 +14,10 @@ namespace brrr::train {
 models::ModelPtr model_of(const TrainOptions& options, int64_t vocab_size,
                           std::optional<int64_t> pad_token = std::nullopt);
 
-/// Whether batches of the run are flat (io::BatchOptions::flat): the model reads texts one behind
-/// the other, and the backend has kernels for their attention and its gradient.
+/// Whether batches of the run are flat (io::BatchOptions::flat): always where the model judges
+/// texts or fills masks and the backend has kernels for attention within sequences and its
+/// gradient; for language models where documents are packed. Throws UserError where the model or
+/// the device cannot pack.
 bool trains_flat(const TrainOptions& options, const models::Model& model);
 
 /// What a batch holds besides padding: tokens (of a causal model those with a target), and rows.
@@ -46,7 +48,8 @@ optim::Schedule schedule_of(const TrainOptions& options);
 /// What to say where the warm-up is not over before the run is, or "".
 std::string warmup_note(const TrainOptions& options);
 
-/// In which order the training data come, and who prepares them: padded rows.
+/// In which order the training data come, and who prepares them: padded rows, unless documents are
+/// packed.
 io::LoaderOptions loader_options(const TrainOptions& options, int64_t vocab_size);
 /// The same in the layout that the model is trained on.
 io::LoaderOptions loader_options(const TrainOptions& options, const models::Model& model);

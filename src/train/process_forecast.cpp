@@ -33,17 +33,12 @@ int64_t touched(int64_t file_bytes, double windows, int64_t context) {
   return static_cast<int64_t>(bytes * -std::expm1(-windows * each / bytes));
 }
 
-/// The bytes of a row of a batch: "tokens", "targets" and what else a model reads.
-int64_t row_bytes(const Graph& graph) {
-  int64_t bytes = 0, rows = 1, flat_rows = 0;
-  for (const NodeId id : graph.inputs(InputKind::data)) {
-    const Type& type = graph.type({id, 0});
-    if (type.shape.rank() == 0) continue;
-    if (graph.input_name(id) == "tokens") rows = type.shape.size(0);
-    if (graph.input_name(id) == "starts") flat_rows = type.shape.size(0) - 1;
-    bytes += type.bytes();
-  }
-  return bytes / (flat_rows > 0 ? flat_rows : rows);
+/// The bytes of a batch: "tokens", "targets" and what else a model reads.
+int64_t batch_bytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (const NodeId id : graph.inputs(InputKind::data))
+    if (const Type& type = graph.type({id, 0}); type.shape.rank() > 0) bytes += type.bytes();
+  return bytes;
 }
 
 }  // namespace
@@ -65,7 +60,7 @@ machine::ProcessForecast forecast_process(const TrainOptions& o, const Session& 
   machine::ProcessForecast f = machine::forecast_running(graphs_of(session), now, is_on_device);
   if (compiled) f.program = now.needed();
   f.arena = is_on_device ? 0 : arena.total();
-  const int64_t row = row_bytes(session.step_program().graph());
+  const int64_t row = batch_bytes(session.step_program().graph()) / o.batch_size;
   // Those ahead, one in the hands of each worker, and the current one.
   const int64_t loader_batches = o.dataloader_num_workers * (o.dataloader_prefetch_factor + 1) + 1;
   f.batches = row * ((loader_batches + o.gradient_accumulation_steps) * o.batch_size +

@@ -136,6 +136,17 @@ TEST(TrainOptionErrors, FieldsMustFitTogether) {
   expect_parts(usage_message({{"separator", "|"}}), {"--separator", "--sampling random"});
   expect_parts(usage_message({{"separator", "|"}, {"sampling", "documents"}, {"data", "b"}}),
                {"--separator is for text"});
+  expect_parts(usage_message({{"pack", "documents"}, {"sampling", "epoch"}}),
+               {"--pack documents", "--sampling documents", "epoch"});
+  expect_parts(usage_message({{"pack", "documents"}, {"tokenize", "stream"}}),
+               {"--sampling documents", "--tokenize ahead"});
+  expect_parts(usage_message({{"pack", "documents"}, {"preset", "bert-mini"}}),
+               {"--pack documents is for decoders"});
+  expect_parts(usage_message({{"pack", "documents"},
+                              {"task", "classify"},
+                              {"data", "a.tsv"},
+                              {"init-from", "folder"}}),
+               {"--pack documents is for training on text"});
   expect_parts(usage_message({{"max_steps", "0"}}), {"max-steps", "num-train-epochs"});
   expect_parts(usage_message({{"min_lr", "1"}}), {"min-lr", "learning-rate", "0.001"});
   expect_parts(usage_message({{"optim", "muon"}, {"learning_rate", "0"}}),

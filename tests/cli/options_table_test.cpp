@@ -83,6 +83,7 @@ TEST(TrainOptions, EveryForeignNameReachesItsField) {
       {"train_sampling_strategy", "random", "sampling", "epoch"},
       {"train_sampling_strategy", "group_by_length", "sampling", "group_by_length"},
       {"group_by_length", "true", "sampling", "group_by_length"},
+      {"packing", "true", "pack", "documents"},
       {"hidden_size", "64", "n-embd", "64"},
       {"num_hidden_layers", "2", "n-layer", "2"},
       {"num_attention_heads", "2", "n-head", "2"},

@@ -113,6 +113,125 @@ TEST(DocumentBatches, AnEpochSeesEveryTargetOnceAndNoBorder) {
   }
 }
 
+TEST(PackRows, EverySequenceOnceAndNoTwoRowsThatFitIntoOne) {
+  std::mt19937 random(4);
+  for (const int64_t most : {3, 100})
+    for (const size_t count : {1u, 2u, 500u}) {
+      std::vector<int64_t> lengths;
+      for (size_t i = 0; i < count; ++i) lengths.push_back(1 + random() % 40);
+      const PackedRows packed = pack_rows(lengths, 40, most, 7);
+      std::set<uint32_t> seen;
+      std::vector<int64_t> small;  // tokens of rows that had room for another sequence
+      for (size_t r = 0; r < packed.rows(); ++r) {
+        int64_t tokens = 0;
+        for (const uint32_t i : packed.row(r)) {
+          EXPECT_TRUE(seen.insert(i).second);
+          tokens += lengths[i];
+        }
+        EXPECT_LE(tokens, 40);
+        EXPECT_LE(std::ssize(packed.row(r)), most);
+        EXPECT_FALSE(packed.row(r).empty());
+        if (std::ssize(packed.row(r)) < most) small.push_back(tokens);
+      }
+      EXPECT_EQ(seen.size(), count);
+      std::ranges::sort(small);
+      if (most == 100 && small.size() > 1) {
+        EXPECT_GT(small[0] + small[1], 40);
+      }
+      EXPECT_EQ(packed.order, pack_rows(lengths, 40, most, 7).order);
+      if (count == 500) {
+        EXPECT_NE(packed.order, pack_rows(lengths, 40, most, 8).order);
+      }
+    }
+}
+
+LoaderOptions packed_options(int64_t batch, int64_t context) {
+  LoaderOptions o = options_of(Sampling::kDocuments, batch, context);
+  o.flat = true;
+  o.sequences_per_row = context / 4;
+  o.lengths = flat_lengths(batch * context);
+  return o;
+}
+
+TEST(DocumentBatches, PackedRowsHaveEveryTargetOnceAndFewUnusedTokens) {
+  const Counting data(mixed_lengths(700, 6));
+  const LoaderOptions options = packed_options(4, 32);
+  const DocumentBatches batches(data.source, data.documents, options);
+  std::set<int32_t> expected;
+  for (const Document& d : data.documents)
+    for (int64_t at = d.begin + 1; at < d.end; ++at) expected.insert(static_cast<int32_t>(at));
+  Batch b;
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    std::set<int32_t> seen;
+    int64_t all = 0, real = 0;
+    for (int64_t i = 0; i < batches.batches_per_pass(); ++i) {
+      batches.fill(epoch * batches.batches_per_pass() + i, b);
+      ASSERT_EQ(b.ids("starts").size(), 4u * 8 + 1);
+      int64_t in_sequences = 0;
+      for (const auto& [begin, tokens] : b.rows(1)) {
+        ASSERT_LE(tokens, 32u);
+        for (size_t k = 0; k < tokens; ++k) {
+          ASSERT_EQ(b.ids("positions")[begin + k], static_cast<int32_t>(k));
+          ASSERT_EQ(b.ids("tokens")[begin + k], b.ids("tokens")[begin] + static_cast<int32_t>(k));
+          ASSERT_EQ(b.ids("targets")[begin + k], b.ids("tokens")[begin + k] + 1);
+          ASSERT_TRUE(seen.insert(b.ids("targets")[begin + k]).second);
+        }
+        in_sequences += static_cast<int64_t>(tokens);
+      }
+      ASSERT_EQ(b.count, in_sequences);
+      ASSERT_EQ(std::ranges::count_if(b.ids("targets"), [](int32_t t) { return t != kIgnoreId; }),
+                b.count);
+      if (i + 1 == batches.batches_per_pass()) continue;
+      all += static_cast<int64_t>(b.positions()), real += b.count;
+    }
+    EXPECT_EQ(seen, expected);
+    EXPECT_GT(static_cast<double>(real), 0.93 * static_cast<double>(all));
+  }
+}
+
+TEST(DocumentBatches, AStepHasTheSamePackedDocumentsHoweverItIsCut) {
+  const Counting data(mixed_lengths(300, 8));
+  const auto steps = [&](int64_t batch) {
+    LoaderOptions o = packed_options(batch, 32);
+    o.batches_per_step = 6 / batch;
+    const DocumentBatches batches(data.source, data.documents, o);
+    std::vector<std::multiset<int32_t>> list;
+    Batch b;
+    for (int64_t i = 0; i < batches.batches_per_pass(); ++i) {
+      batches.fill(i, b);
+      if (i % o.batches_per_step == 0) list.emplace_back();
+      for (const int32_t t : b.ids("targets"))
+        if (t != kIgnoreId) list.back().insert(t);
+    }
+    return list;
+  };
+  EXPECT_EQ(steps(6), steps(2));
+  EXPECT_EQ(steps(6), steps(1));
+}
+
+TEST(DocumentBatches, APackedLoaderContinuesWhereItStood) {
+  const Counting data(mixed_lengths(300, 9));
+  const LoaderOptions options = packed_options(3, 32);
+  const auto loader = [&] {
+    return Loader(std::make_unique<DocumentBatches>(data.source, data.documents, options), options);
+  };
+  Loader whole = loader(), first = loader(), resumed = loader();
+  for (int i = 0; i < 7; ++i) whole.next(), first.next();
+  resumed.restore(LoaderState::from_json(first.state().to_json()));
+  for (int i = 0; i < 40; ++i) {
+    const Batch a = whole.next();
+    const Batch& b = resumed.next();
+    ASSERT_EQ(a.ids("tokens"), b.ids("tokens"));
+    ASSERT_EQ(a.ids("starts"), b.ids("starts"));
+  }
+}
+
+TEST(DocumentBatches, CountsDocumentsThatAreSplit) {
+  const Counting data({2, 33, 34, 100, 0, 1});
+  EXPECT_EQ(split_documents(data.documents, 32), 2);  // 33 tokens have 32 targets
+  EXPECT_EQ(split_documents(data.documents, 99), 0);
+}
+
 TEST(DocumentBatches, GroupingLeavesLittlePadding) {
   const Counting data(mixed_lengths(4000, 2));
   const auto positions_of = [&](Sampling mode) {

@@ -513,6 +513,35 @@ TEST_F(Train, DocumentsAreGroupedByLength) {
   }
 }
 
+// Packed documents: a resumed run is the run that was not, and what cannot be packed is refused.
+TEST_F(Train, DocumentsArePacked) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) {
+    text += "document " + std::to_string(i) + ":";
+    for (int word = 0; word < i * i % 23; ++word) text += " word" + std::to_string(word);
+    text += i % 50 == 0 ? "||" : "|";
+  }
+  write_file_atomically(text_path(), text);
+  const auto args = [&](const std::string& name, const std::string& steps) {
+    return small_run(
+        name, {"--separator", "|", "--pack", "documents", "--max-steps", steps, "--context", "64",
+               "--save-steps", "40", "--lr-scheduler-type", "constant"});
+  };
+  ASSERT_EQ(run(args("whole", "80")), 0) << err_;
+  EXPECT_NE(err_.find("are longer than the context of 64 tokens and are split"), std::string::npos)
+      << err_;
+  EXPECT_LT(json()["train_loss"].get<double>(), 3.0);
+  EXPECT_GT(json()["val_tokens"].get<int64_t>(), 100);
+  ASSERT_EQ(run(args("part", "40")), 0) << err_;
+  ASSERT_EQ(run({"train", "--resume", path("part").string(), "--max-steps", "80"}), 0) << err_;
+  EXPECT_TRUE(read_file(path("whole") / "model.safetensors") ==
+              read_file(path("part") / "model.safetensors"));
+  EXPECT_EQ(run(small_run("bad", {"--pack", "documents", "--sampling", "random"})), 2);
+  EXPECT_NE(err_.find("--sampling documents; got random"), std::string::npos) << err_;
+  EXPECT_EQ(run(small_run("bad", {"--pack", "sentences"})), 2);
+  EXPECT_NE(err_.find("one of none, documents"), std::string::npos) << err_;
+}
+
 // Without another word a model is fine-tuned as that is done, not trained as a new one, and
 // everything that looks at a run before it goes says the same numbers.
 TEST_F(EndToEnd, FineTuningDoesNotDamageAModel) {

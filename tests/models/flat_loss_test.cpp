@@ -143,5 +143,65 @@ TEST_P(FlatEncoderLoss, IsThatOfSeparateTexts) {
   expect_equal(run_loss(*model, model->flat_loss(binding), all), expected);
 }
 
+struct DecoderCase {
+  std::string name, config;
+};
+
+/// Small models of each architecture whose blocks differ: learnt and rotary positions, shared keys,
+/// windows, dropout off.
+std::vector<DecoderCase> decoders() {
+  return {
+      {"gpt2",
+       R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 101,
+           "n_positions": 64, "n_embd": 48, "n_layer": 2, "n_head": 4, "resid_pdrop": 0,
+           "embd_pdrop": 0, "attn_pdrop": 0})"},
+      {"llama",
+       R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 101,
+           "max_position_embeddings": 64, "hidden_size": 48, "intermediate_size": 96,
+           "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+           "tie_word_embeddings": false})"},
+      {"gemma3",
+       R"({"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "vocab_size": 101,
+           "max_position_embeddings": 64, "hidden_size": 48, "intermediate_size": 96,
+           "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+           "head_dim": 16, "sliding_window": 9, "query_pre_attn_scalar": 16,
+           "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]})"},
+      {"gpt_neox",
+       R"({"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "vocab_size": 101,
+           "max_position_embeddings": 64, "hidden_size": 48, "intermediate_size": 96,
+           "num_hidden_layers": 2, "num_attention_heads": 4, "rotary_pct": 0.5})"}};
+}
+
+class FlatDecoderLoss : public testing::TestWithParam<DecoderCase> {};
+INSTANTIATE_TEST_SUITE_P(Models, FlatDecoderLoss, testing::ValuesIn(decoders()),
+                         [](const auto& row) { return row.param.name; });
+
+TEST_P(FlatDecoderLoss, IsThatOfSeparateDocuments) {
+  const models::ModelPtr model = models::parse_config(GetParam().config, GetParam().name);
+  LossAndGradients expected;
+  LossInputs all;
+  all.ids["starts"] = {0};
+  int64_t drawn_so_far = 0;
+  for (const int64_t length : kFlatLengths) {
+    LossInputs one;
+    for (int64_t i = 0; i < length; ++i) {
+      one.ids["tokens"].push_back(drawn(++drawn_so_far, 101));
+      one.ids["targets"].push_back(drawn(drawn_so_far + 1, 101));
+      one.ids["positions"].push_back(static_cast<int32_t>(i));
+    }
+    expected.add(run_loss(*model, model->loss(1, length), one));
+    for (const auto& [name, v] : one.ids)
+      all.ids[name].insert(all.ids[name].end(), v.begin(), v.end());
+    all.ids["starts"].push_back(static_cast<int32_t>(all.ids["tokens"].size()));
+  }
+  all.ids["starts"].push_back(all.ids["starts"].back());
+  const size_t tokens = all.ids["tokens"].size() + kUnusedTokens;
+  for (const char* name : {"tokens", "positions"}) all.ids[name].resize(tokens, 1);
+  all.ids["targets"].resize(tokens, -1);
+  const models::FlatBinding binding{static_cast<int64_t>(tokens), std::ssize(kFlatLengths) + 1,
+                                    std::nullopt};
+  expect_equal(run_loss(*model, model->flat_loss(binding), all), expected);
+}
+
 }  // namespace
 }  // namespace brrr

@@ -251,6 +251,10 @@ void add_mapped_rows(ForeignTable& t) {
             [](TrainOptions& o, const std::string& s) {
               if (parse_bool(s)) o.sampling = "group_by_length";
             });
+  t.foreign("packing", Kind::kFlag, "pack", "pack=documents",
+            [](TrainOptions& o, const std::string& s) {
+              if (parse_bool(s)) o.pack = "documents";
+            });
   t.foreign("use-cpu", Kind::kFlag, "device", "device=cpu",
             [](TrainOptions& o, const std::string& s) {
               if (parse_bool(s)) o.device = "cpu";

@@ -223,6 +223,9 @@ void add_training_rows(Table& t) {
       {{"random"}, {"epoch"}, {"documents"}, {"group_by_length", "length"}}, "NAME",
       "random: windows at random places, like nanoGPT; epoch: each token once per epoch, shuffled; "
       "documents: one document per row; group_by_length: documents of similar length together");
+  t.choice("pack", &Options::pack, {{"none"}, {"documents"}}, "WHAT",
+           "documents: fill each row with whole documents that do not see each other, positions "
+           "starting again in each; implies --sampling documents");
   t.real("mlm-probability", &Options::mlm_probability, {.low = 0, .high = 1, .low_open = true}, "P",
          "masked language models: fraction of tokens to mask and predict");
   t.flag("whole-word-mask", &Options::whole_word_mask, "masked language models: mask whole words",

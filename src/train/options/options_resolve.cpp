@@ -75,6 +75,8 @@ void fill(TrainOptions& o) {
   if (o.was_given("num-train-epochs") && o.num_train_epochs > 0 && !o.was_given("max-steps"))
     o.max_steps = 0;
   fill_intervals(o);
+  if (o.pack == "documents" && o.task.empty() && !o.was_given("sampling"))
+    o.sampling = "documents";
   if (o.data_seed < 0) o.data_seed = o.seed;
   // The task of a resumed run stands in its record.
   if (o.task.empty() && !o.wants_resume() && o.metric_for_best_model == "loss")
@@ -181,6 +183,13 @@ void validate_metric(const TrainOptions& o) {
   if (o.greater_is_better && *o.greater_is_better == io::is_lower_better(metric))
     usage_error("--greater-is-better: expected {}, because the best weights of {} are told by {}",
                 io::is_lower_better(metric) ? "false" : "true", of, metric);
+}
+
+void check_packable(const TrainOptions& o, models::Head head) {
+  if (o.pack == "documents" && head != models::Head::next_token)
+    usage_error(
+        "--pack documents is for decoders; encoders train without padding on --sampling documents: "
+        "leave --pack out");
 }
 
 double default_min_lr(const TrainOptions& o) {
@@ -322,11 +331,21 @@ void validate(const TrainOptions& o) {
     usage_error("--val-data needs --data: with --text, --val-fraction sets the validation part");
   const bool documents =
       o.task.empty() && (o.sampling == "documents" || o.sampling == "group_by_length");
+  if (o.pack == "documents") {
+    if (!o.task.empty())
+      usage_error(
+          "--pack documents is for training on text; texts with labels are never padded "
+          "where the device has kernels for that: leave --pack out");
+    if (o.sampling != "documents")
+      usage_error("--pack documents goes with --sampling documents; got {}", o.sampling);
+    if (o.init_from == "scratch" && !o.wants_resume())
+      check_packable(o, models::find_architecture(o.architecture).head);
+  }
   if (documents && o.tokenize == "stream")
     usage_error("--sampling {} needs --tokenize ahead: a stream is read in windows", o.sampling);
   if (!o.separator.empty() && !documents)
     usage_error("--separator separates documents, but --sampling {} ignores them; {}", o.sampling,
-                "add --sampling documents or group_by_length");
+                "add --sampling documents or group_by_length, or --pack documents");
   if (!o.separator.empty() && !o.data.empty())
     usage_error("--separator is for text: shards have an end-of-text token after each document");
   if (o.max_steps == 0 && o.num_train_epochs <= 0)
