@@ -60,6 +60,7 @@ AttentionOptions CausalRows::attention(double scale, int64_t window) const {
   options.position = first;
   options.mask = padding;
   options.starts = starts;
+  options.longest = longest;
   if (blocks) {
     options.lengths = blocks->lengths;
     options.blocks = blocks->table;
@@ -115,6 +116,7 @@ CausalRows CausalModel::flat_rows(Graph& g, const FlatBinding& binding) const {
   CausalRows rows{g.input("tokens", {binding.tokens}, DType::i32), sizes().context};
   rows.position_ids = g.input("positions", {binding.tokens}, DType::i32);
   rows.starts = g.input("starts", {binding.texts + 1}, DType::i32);
+  rows.longest = binding.longest > 0 ? binding.longest : sizes().context;
   return rows;
 }
 

@@ -38,6 +38,7 @@ struct CausalRows {
   std::optional<Value> padding = std::nullopt;       // f32[B, 1, 1, S], added to scores
   // What only flat rows have, beside position_ids i32[N]:
   std::optional<Value> starts = std::nullopt;  // i32[R + 1]
+  int64_t longest = 0;                         // tokens that a sequence may have; 0: N
   std::optional<BlockCache> blocks = std::nullopt;
 
   bool is_flat() const { return starts.has_value(); }
@@ -49,7 +50,7 @@ struct CausalRows {
   /// i32[T] or i32[B, T]: the position that each row has for the model.
   Value positions_of_rows() const { return position_ids ? *position_ids : places(); }
   /// Rows of a table by position: where the positions are given, all that the model takes.
-  int64_t table_rows(int64_t longest) const { return position_ids ? longest : positions; }
+  int64_t table_rows(int64_t context) const { return position_ids ? context : positions; }
   /// Appends the keys ("key") or values ("value") of a layer to its cache. part: [N, K D],
   /// [B, T, K D] or [B, K, T, D], whose heads have `width` columns. Returns those of all positions:
   /// the state "cache.<name>.<layer>" with `part` written into it, or the input

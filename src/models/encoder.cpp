@@ -208,6 +208,7 @@ EncoderRows EncoderModel::flat_rows(Graph& g, const FlatBinding& binding) const 
   if (has_token_types()) rows.types = of_tokens("types");
   rows.positions = of_tokens("positions");
   rows.starts = g.input("starts", {binding.texts + 1}, DType::i32);
+  rows.longest = binding.longest > 0 ? binding.longest : sizes().context;
   return rows;
 }
 

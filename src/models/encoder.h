@@ -18,6 +18,7 @@ struct EncoderRows {
   std::optional<Value> types;      // like tokens: which of two texts a token belongs to
   std::optional<Value> starts;     // [R + 1] i32: text r is tokens [starts[r], starts[r + 1])
   std::optional<Value> positions;  // [N] i32: of a token in its text
+  int64_t longest = 0;             // tokens that a flat text may have; 0: N
   std::optional<Value> lengths;    // [B] i32, each from 1 to T: padding stands behind a text
   std::optional<Value> is_real;    // [B, T] bool: padding stands anywhere
   bool is_flat() const { return starts.has_value(); }

@@ -57,8 +57,9 @@ struct FileNames {
 
 /// The sizes of a graph for concatenated texts.
 struct FlatBinding {
-  int64_t tokens = 1, texts = 1;  // N, R
-  std::optional<int64_t> places;  // P: the logits of so many tokens alone
+  int64_t tokens = 1, texts = 1;                 // N, R
+  std::optional<int64_t> places = std::nullopt;  // P: the logits of so many tokens alone
+  int64_t longest = 0;                           // tokens that a text may have; 0: the context
 };
 
 /// The sizes that a decoding graph is bound to.

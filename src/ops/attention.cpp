@@ -413,7 +413,8 @@ constexpr const char* kOperandsDoc =
     "at most L), {lengths} i32 broadcasting to [...], {starts} i32 [R + 1], ascending, of a ragged "
     "batch: sources have no batch axes, query i of sequence r, row {starts}[r] + i, sees keys of "
     "its "
-    "own sequence alone, and rows outside all sequences have y and lse 0 and no gradient; where "
+    "own sequence alone, and rows outside all sequences have y and lse 0 and no gradient; no "
+    "sequence has more than {longest} rows, where that is given; where "
     "{block_rows} > 0, the table i32 [R, M] of blocks: k and v are pools [S, columns] of blocks of "
     "so many rows, key i of sequence r, of {lengths}[r] with {lengths} i32 [R], lies in row i mod "
     "{block_rows} of block table[r, i / {block_rows}], and the queries are the last positions of "
@@ -446,6 +447,7 @@ Attention attention(std::span<const Value> sources, const AttentionPlaces& place
               {"y_in_rows", places.y_in_rows}};
   if (o.window_after) attrs.set("window_after", *o.window_after);
   if (o.starts) attrs.set("starts", true);
+  if (o.starts && o.longest > 0) attrs.set("longest", o.longest);
   if (o.mask_by_distance) attrs.set("mask_by_distance", true);
   if (o.blocks) attrs.set("block_rows", o.block_rows);
   size_t which = 0;

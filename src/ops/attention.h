@@ -49,6 +49,8 @@ class AttentionForm {
   int64_t batches() const { return batch.elements(); }
   /// The number of sequences R of a ragged batch, whose {starts} are [R + 1]; else 0.
   int64_t ragged_sequences = 0;
+  /// The most rows that a sequence of a ragged batch may have; 0: not known.
+  int64_t longest = 0;
   /// Where keys and values lie in blocks of a pool: rows of a block, else 0, and blocks of a
   /// sequence, M of the table [R, M].
   int64_t block_rows = 0, table_columns = 0;

@@ -26,6 +26,11 @@ void check_attributes(const InferContext& c, bool gradient) {
   c.attr<bool>("mask");
   for (const char* flag : {"starts", "mask_by_distance"})  // absent: false
     if (c.attrs.find(flag) != nullptr) c.attr<bool>(flag);
+  if (c.attrs.find("longest") != nullptr) {
+    if (c.attr<int64_t>("longest") < 1)
+      c.fail("longest must be at least 1; got {}", c.attr<int64_t>("longest"));
+    if (!c.attrs.get_or<bool>("starts", false)) c.fail("longest needs starts");
+  }
   if (c.attrs.find("block_rows") != nullptr && c.attr<int64_t>("block_rows") < 1)
     c.fail("block_rows must be at least 1; got {}", c.attr<int64_t>("block_rows"));
   c.attr<bool>("lengths");
@@ -96,6 +101,7 @@ void check_blocks(const InferContext& c, const AttentionForm& form) {
     c.fail("blocks need starts, lengths and causal=true");
   if (form.gradient) c.fail("keys in blocks have no gradient");
   if (form.mask || form.key) c.fail("blocks exclude a mask and dropout");
+  if (form.longest > 0) c.fail("blocks exclude longest");
   const Type &table = c.in[*form.blocks], &lengths = c.in[*form.lengths];
   const Dim sequences(form.ragged_sequences);
   if (table.dtype != DType::i32 || table.shape.rank() != 2 || table.shape[0] != sequences)

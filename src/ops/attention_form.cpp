@@ -50,6 +50,7 @@ AttentionForm::AttentionForm(const Attrs& attrs, std::span<const Type> in, bool 
     starts = next++;
     if (*starts < in.size() && in[*starts].shape.rank() == 1 && !in[*starts].shape[0].is_symbol())
       ragged_sequences = in[*starts].shape.size(0) - 1;
+    longest = attrs.get_or<int64_t>("longest", 0);
   }
   block_rows = attrs.get_or<int64_t>("block_rows", 0);
   if (block_rows > 0) {

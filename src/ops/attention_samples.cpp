@@ -417,6 +417,7 @@ Sample attention_sample(const AttentionCase& c, bool gradient) {
                                static_cast<double>(c.t - c.outside + 1), DType::i32));
     sample.in.back().is_partition = true;
     sample.attrs.set("starts", true);
+    if (c.causal && c.table == 0) sample.attrs.set("longest", c.t);
   }
   if (c.table > 0) {
     // Lengths stand in front of starts.

@@ -94,6 +94,7 @@ struct AttentionOptions {
   std::optional<int64_t> window_after;     // keys after its own that it sees; not with causal
   std::optional<Value> position, lengths;  // i32, broadcasting to the batch axes
   std::optional<Value> starts;             // i32 [R + 1], for sources [N, columns] of R sequences
+  int64_t longest = 0;                     // rows that one of them may have; 0: N
   /// i32 [R, M]: key i of sequence r, of lengths[r], lies in row i % block_rows of block
   /// blocks[r, i / block_rows] of k and v, which are pools of blocks [S, columns]. Its queries are
   /// its last positions.

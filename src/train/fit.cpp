@@ -144,13 +144,13 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
   const int64_t per_row = sequences_per_row(o);
   // `length`: of padded rows, or of the whole batch where rows are flat.
   const auto loss_graph = [&](int64_t length) {
-    Graph graph = flat ? model.flat_loss({length, o.batch_size * per_row, std::nullopt})
+    Graph graph = flat ? model.flat_loss({length, o.batch_size * per_row, std::nullopt, o.context})
                        : model.loss(o.batch_size, length);
     models::freeze(graph, frozen);
     return graph;
   };
   const auto eval_graph = [&](int64_t length) {
-    return flat ? model.flat_scored({length, o.eval_batch_size * per_row, std::nullopt})
+    return flat ? model.flat_scored({length, o.eval_batch_size * per_row, std::nullopt, o.context})
                 : model.scored(o.eval_batch_size, length);
   };
   const auto longest = [&](int64_t rows) { return flat ? rows * o.context : o.context; };

@@ -31,11 +31,17 @@ struct Ragged {
   std::optional<int64_t> window_after = std::nullopt;
   bool in_one = false;  // q, k and v lie side by side in rows
   bool dlse = false;
+  int64_t bound = 0;  // the attribute "longest"; 0: how long its sequences are; -1: it is left out
 };
 
 // Sequences of 0 and 1 rows, of whole blocks and of one row more, short ones in between.
 const std::vector<Ragged> kRaggedBatches = {
-    {.name = "all lengths", .starts = {0, 1, 1, 49, 145, 340, 352}, .rows = 352, .d = 8, .dv = 24},
+    {.name = "all lengths",
+     .starts = {0, 1, 1, 49, 145, 340, 352},
+     .rows = 352,
+     .d = 8,
+     .dv = 24,
+     .bound = -1},
     {.name = "side by side",
      .starts = {0, 16, 80, 113, 120},
      .rows = 120,
@@ -168,6 +174,10 @@ Call ragged_call(const Ragged& b, const RaggedOperands& o, DType dtype, bool gra
   }
   if (whole) {
     attrs.set("starts", true);
+    int64_t longest = 1;
+    for (size_t r = 0; r + 1 < b.starts.size(); ++r)
+      longest = std::max(longest, b.starts[r + 1] - b.starts[r]);
+    if (b.bound >= 0) attrs.set("longest", b.bound > 0 ? b.bound : longest);
     in.push_back({Type{DType::i32, {std::ssize(b.starts)}},
                   std::vector<double>(b.starts.begin(), b.starts.end())});
   }
@@ -310,11 +320,31 @@ TEST_P(RaggedAttention, RefusesStartsThatDoNotAscend) {
   });
   for (const std::vector<int64_t>& starts :
        {std::vector<int64_t>{0, 5, 4, 9}, {0, 5, 12}, {-1, 4, 9}, {0, 9, 1000000}}) {
-    const Ragged bad{.name = "bad", .starts = starts, .rows = 9};
+    const Ragged bad{.name = "bad", .starts = starts, .rows = 9, .bound = -1};
     RngStream rng({3, 1}, 4);
     const Call call = ragged_call(bad, RaggedOperands(bad, rng), DType::f32, false, true);
     EXPECT_USER_ERROR(run_kernel(*flash, call), "starts must ascend within 0 to 9");
   }
+}
+
+// The scratch memory of the gradient is that of the longest sequence, not of the whole batch.
+TEST_P(RaggedAttention, ABoundOfSequencesSavesScratchAndIsChecked) {
+  const std::vector<KernelEntry> list = attention_kernels();
+  const auto flash = std::ranges::find_if(list, [](const KernelEntry& entry) {
+    return entry.op == Op::attention_grad && entry.name == "flash";
+  });
+  Ragged batch{.name = "many", .starts = {0}, .rows = 4096, .heads = 4, .kv_heads = 2};
+  while (batch.starts.back() < batch.rows) batch.starts.push_back(batch.starts.back() + 64);
+  RngStream rng({3, 1}, 4);
+  const auto call = [&] {
+    return ragged_call(batch, RaggedOperands(batch, rng), DType::bf16, true, true);
+  };
+  const auto slots = [&](const Call& c) { return flash->prepare(c.view())->scratch_bytes(); };
+  const int64_t bounded = slots(call());
+  batch.bound = -1;
+  EXPECT_LT(bounded, slots(call()) - 3000 * 2 * 16 * 4);
+  batch.bound = 63;
+  EXPECT_USER_ERROR(run_kernel(*flash, call()), "a sequence of 64 rows; expected at most 63");
 }
 
 }  // namespace

@@ -186,6 +186,7 @@ class Bert final : public EncoderNet {
     options.scale = 1 / std::sqrt(static_cast<double>(D));
     options.lengths = rows.lengths;
     options.starts = rows.starts;
+    options.longest = rows.longest;
     options.mask = added_to_scores(rows, bias);
     options.mask_by_distance = rows.is_flat() && bias;
     options.p = rng_key_ ? c_.attention_probs_dropout_prob : 0;

@@ -75,8 +75,7 @@ void fill(TrainOptions& o) {
   if (o.was_given("num-train-epochs") && o.num_train_epochs > 0 && !o.was_given("max-steps"))
     o.max_steps = 0;
   fill_intervals(o);
-  if (o.pack == "documents" && o.task.empty() && !o.was_given("sampling"))
-    o.sampling = "documents";
+  if (o.pack == "documents" && o.task.empty() && !o.was_given("sampling")) o.sampling = "documents";
   if (o.data_seed < 0) o.data_seed = o.seed;
   // The task of a resumed run stands in its record.
   if (o.task.empty() && !o.wants_resume() && o.metric_for_best_model == "loss")

@@ -84,14 +84,15 @@ AttentionProblem::AttentionProblem(const NodeView& node) {
   key = index(form.key);
   dlse = index(form.dlse);
 
+  longest = form.longest;
   if (form.mask_by_distance) {
     const Type& type = node.in[static_cast<size_t>(mask)];
-    const int64_t distances = type.shape.size(1);
+    const int64_t distances = type.shape.size(1), covered = distances / 2 + 1;
     mask_dtype = type.dtype;
-    longest = distances / 2 + 1;
+    longest = longest > 0 ? std::min(longest, covered) : covered;
     // Element key - query + L - 1: one more for the next key, one less for the next query.
     for (int64_t head = 0; head < sequence_heads; ++head)
-      mask_offset.push_back(head * distances + longest - 1);
+      mask_offset.push_back(head * distances + covered - 1);
     mask_column = 1;
     mask_row = -1;
   } else if (mask >= 0) {
@@ -145,7 +146,7 @@ AttentionRun::AttentionRun(const AttentionProblem& problem, const KernelArgs& ar
   if (p_.mask >= 0) mask_ = operand(p_.mask);
   for (int64_t r = 0; p_.longest > 0 && r < p_.sequences; ++r)
     if (std::max(queries(r), keys(r)) > p_.longest)
-      user_error("[attention] a sequence of {} rows, and a mask by distance for at most {}",
+      user_error("[attention] a sequence of {} rows; expected at most {}",
                  std::max(queries(r), keys(r)), p_.longest);
   if (p_.lengths >= 0) lengths_ = static_cast<const int32_t*>(operand(p_.lengths));
   if (p_.blocks >= 0) {

@@ -4,6 +4,7 @@
 // of queries times blocks of keys are computed one after the other and never stored
 // (FlashAttention-2: Dao 2023).
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -67,7 +68,7 @@ struct AttentionProblem {
   float masked = 0;
   int64_t mask_row = 0, mask_column = 0;      // strides of the mask, 0 where it is broadcast
   std::vector<int64_t> mask_offset;           // [heads] or, where sequences share them, of one
-  int64_t longest = 0;                        // rows of a sequence that a mask by distance covers
+  int64_t longest = 0;                        // rows that a sequence may have; 0: no limit but t
   int64_t block_rows = 0, table_columns = 0;  // keys in blocks of a pool
   std::vector<int64_t> position_offset, lengths_offset;  // [sequences]
   uint32_t threshold = 0, stream = 0;
@@ -78,6 +79,9 @@ struct AttentionProblem {
   /// Whether keys and values lie in blocks of a pool of s rows.
   bool in_blocks() const { return blocks >= 0; }
   int64_t kv_head(int64_t head) const { return head / group; }
+  /// The most rows that a sequence can have.
+  int64_t most_queries() const { return longest > 0 ? std::min(t, longest) : t; }
+  int64_t most_keys() const { return longest > 0 ? std::min(s, longest) : s; }
   /// Number of rows of all query heads, and of all key heads.
   int64_t query_rows() const { return (is_ragged() ? sequence_heads : heads) * t; }
   int64_t key_rows() const { return (is_ragged() ? sequence_kv_heads : kv_heads) * s; }

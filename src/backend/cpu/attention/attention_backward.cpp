@@ -24,15 +24,15 @@ class Backward final : public Kernel {
     copy_dv_ = !reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.dy);
     groups_ = grad_groups(p_, kGradKeyBlock);
     // The next head of a group adds to the key gradients of all blocks of the task: all are kept.
-    if (p_.group > 1) blocks_kept_ = blocks_of(blocks_of(p_.s, kGradKeyBlock), groups_);
+    if (p_.group > 1) blocks_kept_ = blocks_of(blocks_of(p_.most_keys(), kGradKeyBlock), groups_);
     dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32 && !p_.in_few_sets(p_.q);
     ScratchLayout layout;
     if (!dq_in_place_) dq_ = layout.take_floats(groups_ * p_.query_rows() * p_.d);
     per_slot_ = layout.bytes();
     ScratchLayout slot;
-    if (copy_d_) q_ = slot.take_floats(p_.t * wide_d_);
-    if (copy_dv_) dy_ = slot.take_floats(p_.t * wide_dv_);
-    delta_ = slot.take_floats(p_.t);
+    if (copy_d_) q_ = slot.take_floats(p_.most_queries() * wide_d_);
+    if (copy_dv_) dy_ = slot.take_floats(p_.most_queries() * wide_dv_);
+    delta_ = slot.take_floats(p_.most_queries());
     k_ = slot.take_floats(kGradKeyBlock * wide_d_);
     packed_k_ = slot.take_floats(kGradKeyBlock * p_.d);
     packed_v_ = slot.take_floats(kGradKeyBlock * p_.dv);

@@ -20,8 +20,8 @@ class TileBackward final : public Kernel {
     slots_ = thread_count();
     groups_ = grad_groups(p_, kKeys);
     // Heads that share keys add to the sums of all blocks of the task, one head after the other.
-    if (p_.group > 1) blocks_kept_ = blocks_of(blocks_of(p_.s, kKeys), groups_);
-    padded_t_ = blocks_of(p_.t, kQueries) * kQueries;
+    if (p_.group > 1) blocks_kept_ = blocks_of(blocks_of(p_.most_keys(), kKeys), groups_);
+    padded_t_ = blocks_of(p_.most_queries(), kQueries) * kQueries;
     dq_rows_ =
         PackedRowLayout(p_.sequence_heads, p_.sequences, p_.t, p_.is_ragged(), kQueries, kTileRows);
     ScratchLayout layout;
@@ -36,7 +36,7 @@ class TileBackward final : public Kernel {
       side->sums = slot.take_floats(blocks_kept_ * kKeys * side->ld());
     }
     key_terms_ = slot.take(d_.columns * kKeyTerms * kTileElements * 2);
-    delta_ = slot.take_floats(p_.t);
+    delta_ = slot.take_floats(p_.most_queries());
     y_ = slot.take_floats(2 * padded(p_.dv));
     scores_ = slot.take_floats(kQueries * kKeys);
     dp_ = slot.take_floats(kQueries * kKeys);
