@@ -49,7 +49,7 @@ class FlatPooler {
   /// Returns rows of x. Indices are clamped, so an empty text gets the row of another.
   Value token_at(Value index) const {
     const Value last = number(x_.shape().size(0) - 1);
-    return gather(x_, minimum(maximum(index, number(0)), last), 0);
+    return embedding(x_, minimum(maximum(index, number(0)), last));
   }
   /// Returns x with the rows of prompt tokens replaced by `other`.
   Value pooled_or(double other) const {
