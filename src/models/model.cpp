@@ -87,7 +87,9 @@ Graph Model::forward_at(int64_t, int64_t, int64_t) const {
   throw InternalError("forward_at of " + architecture().name);
 }
 Graph Model::decode_sequences(const SequencesBinding&) const {
-  user_error("[{}] the model does not generate text", architecture().name);
+  // A model that generates no text says there what it is for.
+  decode({});
+  throw InternalError("decode_sequences() of " + architecture().name);
 }
 
 Graph Model::flat(const FlatBinding&) const {
