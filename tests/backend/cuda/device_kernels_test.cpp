@@ -93,7 +93,8 @@ bool is_left_out(const OpDef& op) {
                                                   "bitcast",
                                                   "gather_elements",
                                                   "segment_sum",
-                                                  "segment_max"};
+                                                  "segment_max",
+                                                  "update_rows"};
   const bool has_no_code = op.op_class == OpClass::elementwise && op.code.empty() &&
                            !op.draws_random && op.id != Op::fused;
   return op.name == "newton_schulz" || op.name == "adamw_8bit" || op.runs_regions || has_no_code ||
