@@ -129,8 +129,7 @@ const OptionTable<GenerateOptions>& generate_option_table() {
               "tokens of prompts read in one step, beside the texts that are being written",
               {"max-num-batched-tokens"});
     t.integer("beam-size", &O::beam_size, 1, 256, "N",
-              "beam search with N beams instead of sampling (1: off)",
-              {"num-beams"});
+              "beam search with N beams instead of sampling (1: off)", {"num-beams"});
     t.real("length-penalty", &O::length_penalty, {.low = -100, .high = 100}, "X",
            "divide the score of a beam by its length to this power; above 1: longer texts");
     t.integer("prompt-lookup", &O::prompt_lookup, 0, 64, "N",
