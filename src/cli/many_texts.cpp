@@ -54,6 +54,7 @@ class ManyTexts {
     how.parallel = o_.beam_size > 1 ? o_.beam_size * searches_at_once()
                                     : std::min(o_.parallel, answers_wanted());
     how.prefill_tokens = o_.prefill_tokens;
+    how.guessed_tokens = most_guessed_tokens(o_, how.parallel);
     how.context = longest();
     how.pool_positions = pool_positions(how.parallel);
     how.memory = memory_of(o_, "fewer --parallel, fewer --max-new-tokens, shorter prompts");
@@ -100,8 +101,10 @@ class ManyTexts {
   int64_t pool_positions(int64_t parallel) const {
     std::vector<int64_t> each;
     for (const Job& job : jobs_)
-      each.insert(each.end(), static_cast<size_t>(std::min(job.prompt.answers, parallel)),
-                  std::min(job.positions(), context()) + models::kBlockRows);
+      each.insert(
+          each.end(),
+          static_cast<size_t>(std::min(std::max(job.prompt.answers, o_.beam_size), parallel)),
+          std::min(job.positions(), context()) + models::kBlockRows);
     std::ranges::sort(each, std::greater<>());
     each.resize(std::min(each.size(), static_cast<size_t>(parallel)));
     return std::accumulate(each.begin(), each.end(), int64_t{0});
@@ -125,7 +128,8 @@ class ManyTexts {
     int64_t running = 0;
     for (const Job& job : jobs_) {
       while (running == searches_at_once()) {
-        batcher.step();
+        const bool has_run = batcher.step();
+        BRRR_CHECK(has_run, "a search waits for nothing");
         print_finished();
       }
       std::vector<Answer*> answers;
@@ -142,10 +146,10 @@ class ManyTexts {
             for (size_t i = 0; i < answers.size(); ++i) {
               Answer& a = *answers[i];
               const bool has_some = i < found.size();
-              if (has_some)
-                for (const int32_t token : found[i].ids) a.text.add(token);
+              if (has_some) add_until_stop(a.text, found[i].ids);
+              a.finish_reason =
+                  has_some && !found[i].has_ended && !a.text.has_ended() ? "length" : "stop";
               a.text.finish();
-              a.finish_reason = has_some && !found[i].has_ended ? "length" : "stop";
               finished_.push_back(&a);
             }
           }));
@@ -234,7 +238,9 @@ class ManyTexts {
 
   void report(const infer::Batcher& batcher, double seconds) const {
     const infer::BatcherCounts& c = batcher.counts();
-    const double speed = seconds > 0 ? static_cast<double>(c.generated) / seconds : 0;
+    int64_t made = 0;
+    for (const auto& a : answers_) made += std::ssize(a->text.ids());
+    const double speed = seconds > 0 ? static_cast<double>(made) / seconds : 0;
     std::string notes;
     const auto note = [&](int64_t n, const std::string& what) {
       if (n > 0) notes += fmt::format(", {}", what);
@@ -242,10 +248,10 @@ class ManyTexts {
     note(c.shared, fmt::format("{} of prompts shared", counted(c.shared, "token")));
     note(c.guessed, fmt::format("{} of {} guesses right", c.guessed_right, c.guessed));
     note(c.preempted,
-         fmt::format("{} computed again for want of memory", counted(c.preempted, "text")));
+         fmt::format("preempted {} because the cache was full", counted(c.preempted, "time")));
     tell("{}, {} in {}, {:.0f} tokens/s in {} ({:.1f}% padding{}); a cache of {}\n",
-         counted(std::ssize(answers_), "text"), counted(c.generated, "token"),
-         duration_text(seconds), speed, counted(c.steps, "step"),
+         counted(std::ssize(answers_), "text"), counted(made, "token"), duration_text(seconds),
+         speed, counted(c.steps, "step"),
          100 * static_cast<double>(c.padded_tokens) /
              static_cast<double>(std::max<int64_t>(1, c.padded_tokens + c.tokens)),
          notes, memory_text(batcher.pool_bytes()));
@@ -272,6 +278,8 @@ int generate_many(const infer::GenerateOptions& options, const io::ModelFolder& 
   Prompt defaults;
   defaults.sampling = sampling_of(options, model.generation);
   infer::validate(defaults.sampling);
+  check_context(options, model);
+  note_ignored_settings(model);
   defaults.stop = options.was_given("stop") ? options.stop : model.generation.stop_strings;
   defaults.answers = options.num_samples;
   const PromptsFile file = read_prompts(options.prompts, defaults);

@@ -122,11 +122,15 @@ PromptsFile read_prompts(const std::string& file, const Prompt& defaults) {
         Prompt p = parse_prompt(lines[i], defaults);
         p.line = number;
         if (p.id.is_null()) p.id = number;
-        if (!ids.insert(p.id).second)
-          user_error("the id {} stands on an earlier line, too", p.id.dump());
+        if (!ids.insert(p.id).second) user_error("duplicate id {}", p.id.dump());
         read.prompts.push_back(std::move(p));
       } catch (const UserError& e) {
-        read.problems.push_back(fmt::format("{}: {}", reader.where(i), e.what()));
+        std::string problem = e.what();
+        // A line of JSON lines is line 1 of its own text.
+        constexpr std::string_view kInner = "the line: not valid JSON at line 1, ";
+        if (problem.starts_with(kInner))
+          problem = "not valid JSON at " + problem.substr(kInner.size());
+        read.problems.push_back(fmt::format("{}: {}", reader.where(i), problem));
       }
     }
   return read;

@@ -100,22 +100,40 @@ std::string GrowingText::finish() {
   return rest;
 }
 
+void add_until_stop(GrowingText& text, std::span<const int32_t> tokens) {
+  for (const int32_t token : tokens) {
+    if (text.has_ended()) return;
+    text.add(token);
+  }
+}
+
+void check_context(const infer::GenerateOptions& options, const io::ModelFolder& model) {
+  const int64_t most = model.definition->sizes().context;
+  if (options.context > most)
+    usage_error("--context {}: the model's context is {}", options.context, counted(most, "token"));
+  if (options.context == 1)
+    usage_error("--context 1 leaves no room for a new token; expected 2 or more");
+}
+
+void note_ignored_settings(const io::ModelFolder& model) {
+  for (const std::string& setting : model.generation.ignored)
+    tell("note: generation_config.json asks for {}, which is not supported: the text may differ\n",
+         setting);
+}
+
+int64_t most_guessed_tokens(const infer::GenerateOptions& options, int64_t texts) {
+  constexpr int64_t kMost = 64;
+  return std::min(kMost, options.prompt_lookup * texts);
+}
+
 TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolder& model)
     : options_(options),
       model_(model),
       sampling_(sampling_of(options, model.generation)),
       ends_(text_ends(model)) {
   infer::validate(sampling_);
-  const int64_t most = model.definition->sizes().context;
-  if (options.context > most)
-    usage_error("--context {}: the model's context is {}", options.context, counted(most, "token"));
-  if (options.context == 1)
-    usage_error("--context 1 leaves no room for a new token; expected 2 or more");
-  for (const std::string& setting : model.generation.ignored)
-    tell(
-        "note: generation_config.json asks for {}, which is not supported: the text "
-        "may differ\n",
-        setting);
+  check_context(options, model);
+  note_ignored_settings(model);
 }
 
 infer::Memory TextMaker::memory() const {
@@ -141,6 +159,7 @@ void TextMaker::reserve(int64_t positions, int64_t samples) {
                               .parallel = at_once_,
                               .prefill_tokens = options_.prefill_tokens,
                               .context = room_,
+                              .guessed_tokens = most_guessed_tokens(options_, at_once_),
                               .memory = memory()});
   else
     generator_ =
@@ -235,12 +254,12 @@ std::vector<TextMaker::Text> TextMaker::search(std::span<const int32_t> prompt, 
   std::vector<Text> made;
   for (int64_t i = 0; i < std::min(samples, std::ssize(found)); ++i) {
     const infer::Hypothesis& h = found[static_cast<size_t>(i)];
-    GrowingText text(*model_.tokenizer, prompt, ends_, {});
-    for (const int32_t token : h.ids) text.add(token);
+    GrowingText text(*model_.tokenizer, prompt, ends_, model_.generation.stop_strings);
+    add_until_stop(text, h.ids);
     text.finish();
-    tokens_ += std::ssize(h.ids);
+    tokens_ += std::ssize(text.ids());
     on_text(i, (echoes ? text.prompt() : std::string()) + text.text(), true);
-    made.push_back({text.prompt(), text.text(), h.ids});
+    made.push_back({text.prompt(), text.text(), text.ids()});
   }
   seconds_ += watch.seconds();
   return made;

@@ -59,6 +59,15 @@ class GrowingText {
   bool has_ended_ = false;
 };
 
+/// Adds tokens until one of them ends the text or completes a stop string.
+void add_until_stop(GrowingText& text, std::span<const int32_t> tokens);
+/// Throws UserError (exit 2) for a --context that the model does not have or that has no room.
+void check_context(const infer::GenerateOptions& options, const io::ModelFolder& model);
+/// Notes on standard error which generation settings of the folder are not supported.
+void note_ignored_settings(const io::ModelFolder& model);
+/// The most tokens that --prompt-lookup guesses in a step of so many texts.
+int64_t most_guessed_tokens(const infer::GenerateOptions& options, int64_t texts);
+
 class TextMaker {
  public:
   /// `model` and `options` outlive it. Notes on standard error what the folder asks for and is not

@@ -77,12 +77,21 @@ Batcher::Batcher(models::ModelPtr model, const Backend& backend,
       options_.pool_positions > 0 ? std::min(most, blocks_for(options_.pool_positions)) : most;
   wanted = std::max(wanted, table_);
   if (options_.memory.limit.bytes > 0 && wanted > table_) {
-    // What is left beside a pool for one sequence.
+    // Memory that remains beside a pool for one sequence.
     build(backend, weights, table_);
     const int64_t left = options_.memory.limit.bytes - runner_->forecast().needed();
     wanted = std::clamp(table_ + left / bytes_per_block(), table_, wanted);
   }
-  if (!runner_ || wanted != table_) build(backend, std::move(weights), wanted);
+  // A second session needs a little more than the first: what does not fit is tried smaller.
+  while (!runner_ || pool_.blocks() != wanted) {
+    try {
+      build(backend, weights, wanted);
+    } catch (const UserError& e) {
+      if (e.code() != ExitCode::kNoMemory || wanted == table_) throw;
+      wanted = std::max(table_, wanted - std::max<int64_t>(1, (wanted - table_) / 8));
+      runner_.reset();
+    }
+  }
   runner_->allocate();
   pool_ = BlockPool(wanted);
 }
@@ -99,9 +108,10 @@ void Batcher::build(const Backend& backend, std::shared_ptr<const WeightSource> 
       sequences_runnable(model_, std::move(weights), pool_blocks, options_.precision), backend, how,
       counting_all(options_.memory), 0, 0);
   const int64_t sequences = rounded_up(options_.parallel);
+  const int64_t guessing = rounded_up(options_.parallel + options_.guessed_tokens);
   const std::vector<PortValues> inputs{
-      inputs_for(sequences, sequences),
-      inputs_for(rounded_up(sequences + options_.prefill_tokens), sequences)};
+      inputs_for(sequences, sequences, sequences),
+      inputs_for(std::max(guessing, rounded_up(options_.prefill_tokens)), sequences, guessing)};
   runner_->prepare(inputs);
 }
 
@@ -134,6 +144,7 @@ int64_t Batcher::bytes_per_block() const {
 int64_t Batcher::pool_bytes() const { return pool_.blocks() * bytes_per_block(); }
 
 Batcher::Id Batcher::add(SequenceRequest request) {
+  BRRR_CHECK(request.max_new_tokens > 0 || request.on_logits, "a sequence without new tokens");
   if (request.prompt.empty()) user_error("the prompt has no tokens; give at least one");
   for (const int32_t id : request.prompt)
     if (id < 0 || id >= vocabulary_)
@@ -232,7 +243,11 @@ bool Batcher::reserve(Sequence& s, int64_t count) {
 }
 
 std::vector<Batcher::Share> Batcher::plan() {
-  int64_t budget = options_.prefill_tokens;
+  // Tokens that decode count, too, so that a whole chunk of prompts fills its program.
+  const int64_t decoding =
+      std::ranges::count_if(running_, [](const SequencePtr& s) { return s->pending() == 1; });
+  int64_t budget = std::max<int64_t>(1, options_.prefill_tokens - decoding);
+  int64_t guesses = options_.guessed_tokens;
   std::vector<Share> shares;
   // Sequences may be preempted on the way, the last first.
   for (size_t i = 0; i < running_.size(); ++i) {
@@ -240,9 +255,10 @@ std::vector<Batcher::Share> Batcher::plan() {
     s.guess.clear();
     int64_t count = s.pending();
     if (count == 1 && s.request.prompt_lookup > 0) {
-      const int64_t room =
-          std::min(context_ - std::ssize(s.window), s.request.max_new_tokens - s.made - 1);
+      const int64_t room = std::min(
+          {context_ - std::ssize(s.window), s.request.max_new_tokens - s.made - 1, guesses});
       s.guess = s.lookup.guess(s.window, room);
+      guesses -= std::ssize(s.guess);
       count += std::ssize(s.guess);
     } else if (count > 1) {
       count = std::min(count, budget);
@@ -254,7 +270,7 @@ std::vector<Batcher::Share> Batcher::plan() {
   return shares;
 }
 
-PortValues Batcher::inputs_for(int64_t tokens, int64_t sequences) const {
+PortValues Batcher::inputs_for(int64_t tokens, int64_t sequences, int64_t wanted) const {
   const auto zeros = [](const std::vector<int64_t>& sizes, int32_t value = 0) {
     int64_t n = 1;
     for (const int64_t size : sizes) n *= size;
@@ -266,7 +282,7 @@ PortValues Batcher::inputs_for(int64_t tokens, int64_t sequences) const {
   inputs.emplace("starts", zeros({sequences + 1}));
   inputs.emplace("lengths", zeros({sequences}));
   inputs.emplace("blocks", zeros({sequences, table_}));
-  inputs.emplace("wanted", zeros({sequences}));
+  inputs.emplace("wanted", zeros({wanted}));
   return inputs;
 }
 
@@ -345,7 +361,7 @@ Batcher::Sequence& Batcher::waiting_for_token(Id id) {
   };
   look(running_);
   look(waiting_);
-  BRRR_CHECK(found != nullptr && found->request.on_logits, "sequence {} waits for no token", id);
+  BRRR_CHECK(found != nullptr && found->awaits_token, "sequence {} waits for no token", id);
   return *found;
 }
 
@@ -371,16 +387,33 @@ Batcher::Id Batcher::fork(Id id, int32_t token) {
 bool Batcher::tell(Sequence& s, int32_t token, double logprob) {
   ++s.made;
   ++counts_.generated;
-  if (s.request.on_token && !s.request.on_token(token, logprob)) {
-    finish(s, Finish::stopped);
-  } else if (s.has_ended) {
+  const bool goes_on = !s.request.on_token || s.request.on_token(token, logprob);
+  if (s.has_ended) {
     // Cancelled by its own callback.
+  } else if (!goes_on) {
+    finish(s, Finish::stopped);
   } else if (s.made == s.request.max_new_tokens) {
     finish(s, Finish::length);
   } else {
     grow(s, token);
   }
   return !s.has_ended;
+}
+
+Batcher::Draw Batcher::draw_token(Sequence& s, std::span<const float> row) {
+  const int32_t token = s.sampler.next(row);
+  return {token, s.request.wants_logprobs ? log_probability(row, token) : 0};
+}
+
+/// Every sequence has a sampler of its own, so the first tokens are drawn on all threads.
+void Batcher::draw_first_tokens(std::vector<Share>& shares, std::span<const float> logits) {
+  const auto width = static_cast<size_t>(vocabulary_);
+  parallel_pieces(std::ssize(shares), thread_count(), [&](int64_t i, int) {
+    Share& share = shares[static_cast<size_t>(i)];
+    if (share.wanted > 0 && !share.sequence->request.on_logits)
+      share.first = draw_token(
+          *share.sequence, logits.subspan(static_cast<size_t>(share.first_wanted) * width, width));
+  });
 }
 
 void Batcher::accept(const Share& share, std::span<const float> logits) {
@@ -399,9 +432,9 @@ void Batcher::accept(const Share& share, std::span<const float> logits) {
   int64_t right = 0;
   for (int64_t i = 0; i < share.wanted; ++i) {
     const auto row = logits.subspan(static_cast<size_t>(share.first_wanted + i) * width, width);
-    const int32_t token = s.sampler.next(row);
-    const double logprob = s.request.wants_logprobs ? log_probability(row, token) : 0;
-    if (!tell(s, token, logprob)) break;
+    const Draw draw = i == 0 ? share.first : draw_token(s, row);
+    const int32_t token = draw.token;
+    if (!tell(s, token, draw.logprob)) break;
     if (i == guessed || token != s.guess[static_cast<size_t>(i)] || s.computed == 0) break;
     ++right;
     ++s.computed;  // the keys of this token are in the pool already
@@ -418,6 +451,8 @@ bool Batcher::step() {
   const auto has_work = [this] {
     return std::ranges::any_of(running_, [](const SequencePtr& s) { return s->pending() > 0; });
   };
+  for (SequencePtr& s : forked_) running_.push_back(std::move(s));
+  forked_.clear();
   admit();
   // Sequences that await a token may hold the blocks that others need to get theirs.
   while (!has_work() && !running_.empty() &&
@@ -428,9 +463,8 @@ bool Batcher::step() {
   if (!has_work()) return false;
   std::vector<Share> shares = plan();
   const std::span<const float> logits = run(shares);
+  draw_first_tokens(shares, logits);
   for (const Share& share : shares) accept(share, logits);
-  for (SequencePtr& s : forked_) running_.push_back(std::move(s));
-  forked_.clear();
   std::erase_if(running_, [](const SequencePtr& s) { return s->has_ended; });
   return true;
 }

@@ -23,7 +23,8 @@ namespace brrr::infer {
 struct BatcherOptions {
   DType precision = DType::f32;  // of weights, products and the cache
   int64_t parallel = 16;         // the most sequences that run at once
-  /// The most tokens of prompts that a step reads beside the sequences that decode.
+  /// The most tokens that a step reads while it reads prompts, those of the sequences that decode
+  /// included.
   int64_t prefill_tokens = 256;
   /// Positions of a sequence, after which it forgets the older half; 0: the model's context, which
   /// is also the most.
@@ -31,7 +32,9 @@ struct BatcherOptions {
   /// Positions of the pool, rounded up to blocks; 0: room for `parallel` sequences of `context`
   /// positions. Fewer if the memory limit allows fewer, but room for one sequence at least.
   int64_t pool_positions = 0;
-  Memory memory = {};  // that it may take; by default any
+  /// The most tokens that prompt lookup guesses in a step, over all sequences.
+  int64_t guessed_tokens = 0;
+  Memory memory = {};  // limit of the process; by default none
 };
 
 /// Why a sequence ended.
@@ -102,7 +105,7 @@ class Batcher {
   bool step();
 
   int64_t waiting() const { return std::ssize(waiting_); }
-  int64_t running() const { return std::ssize(running_); }
+  int64_t running() const { return std::ssize(running_) + std::ssize(forked_); }
   int64_t context() const { return context_; }
   int64_t pool_blocks() const { return pool_.blocks(); }
   /// Bytes of the pool over all layers.
@@ -112,11 +115,16 @@ class Batcher {
  private:
   struct Sequence;
   using SequencePtr = std::unique_ptr<Sequence>;
+  struct Draw {
+    int32_t token = 0;
+    double logprob = 0;
+  };
   /// The part of a step that one sequence has.
   struct Share {
     Sequence* sequence;
     int64_t count;                         // tokens that are run
     int64_t first_wanted = 0, wanted = 0;  // rows of logits
+    Draw first = {};                       // from the first of them
   };
 
   void build(const Backend& backend, std::shared_ptr<const WeightSource> weights,
@@ -131,12 +139,14 @@ class Batcher {
   void preempt(Sequence& s);
   void release_blocks(Sequence& s);
   std::span<const float> run(std::vector<Share>& shares);
-  PortValues inputs_for(int64_t tokens, int64_t sequences) const;
+  PortValues inputs_for(int64_t tokens, int64_t sequences, int64_t wanted) const;
   Sequence& waiting_for_token(Id id);
   /// Tells a token that was chosen. Returns whether the sequence goes on.
   bool tell(Sequence& s, int32_t token, double logprob);
   /// Adds a token to the window, which forgets its older half if it is full.
   void grow(Sequence& s, int32_t token);
+  static Draw draw_token(Sequence& s, std::span<const float> row);
+  void draw_first_tokens(std::vector<Share>& shares, std::span<const float> logits);
   void accept(const Share& share, std::span<const float> logits);
   void publish_full_blocks(Sequence& s);
   void finish(Sequence& s, Finish why);

@@ -19,6 +19,11 @@ BeamSearch::BeamSearch(Batcher& batcher, std::vector<int32_t> prompt, BeamOption
   beams_.push_back({.id = batcher_.add(std::move(request)), .ids = {}});
 }
 
+/// So many that enough are left if every beam ends by every token that can end it.
+size_t BeamSearch::candidates() const {
+  return std::max<size_t>(2, 1 + options_.ends.size()) * static_cast<size_t>(options_.beams);
+}
+
 void BeamSearch::read(Batcher::Id id, std::span<const float> logits) {
   const auto at = std::ranges::find(beams_, id, &Beam::id);
   BRRR_CHECK(at != beams_.end(), "logits of an unknown beam");
@@ -27,8 +32,7 @@ void BeamSearch::read(Batcher::Id id, std::span<const float> logits) {
   double sum = 0;
   for (const float x : logits) sum += std::exp(static_cast<double>(x) - top);
   const double log_total = top + std::log(sum);
-  // Twice as many as there are beams, so that enough are left if all beams end.
-  const size_t count = std::min(logits.size(), static_cast<size_t>(2 * options_.beams));
+  const size_t count = std::min(logits.size(), candidates());
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::partial_sort(
@@ -50,7 +54,7 @@ void BeamSearch::select() {
     if (a.score != b.score) return a.score > b.score;
     return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
   });
-  all.resize(std::min(all.size(), static_cast<size_t>(2 * options_.beams)));
+  all.resize(std::min(all.size(), candidates()));
   const int64_t length = std::ssize(beams_[0].ids) + 1;
   std::vector<Candidate> chosen;
   for (size_t rank = 0; rank < all.size() && std::ssize(chosen) < options_.beams; ++rank) {

@@ -53,6 +53,7 @@ class BeamSearch {
     std::vector<Candidate> next = {};  // once its logits are there
   };
 
+  size_t candidates() const;
   void read(Batcher::Id id, std::span<const float> logits);
   void select();
   void add_hypothesis(std::vector<int32_t> ids, double sum, int64_t length, bool has_ended);

@@ -184,6 +184,8 @@ GenerateOptions resolve_generate(const KeyValues& given) {
       usage_error("--prompt-file: {} is empty; expected text to continue, at least one character",
                   options.prompt_file == "-" ? "standard input" : options.prompt_file);
   }
+  if (options.was_given("prompts") && options.prompts.empty())
+    usage_error("--prompts: expected a file, or - for standard input");
   if (!options.prompts.empty()) {
     for (const char* name : {"prompt", "prompt-file", "messages", "interactive"})
       if (options.was_given(name)) usage_error("expected --prompts or --{}, not both", name);
@@ -193,11 +195,12 @@ GenerateOptions resolve_generate(const KeyValues& given) {
       if (options.was_given(name)) usage_error("--{} needs --prompts FILE.jsonl", name);
   }
   if (options.beam_size > 1) {
-    for (const char* name : {"temperature", "top-k", "top-p", "min-p", "repetition-penalty",
-                             "presence-penalty", "frequency-penalty", "stop", "prompt-lookup"})
+    for (const char* name :
+         {"temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
+          "frequency-penalty", "stop", "prompt-lookup", "logprobs"})
       if (options.was_given(name) &&
           !(std::string_view(name) == "temperature" && options.temperature == 0))
-        usage_error("--{}: beams do not draw tokens; leave it or --beam-size out", name);
+        usage_error("--{} does not apply to a beam search; leave it or --beam-size out", name);
     if (options.num_samples > options.beam_size)
       usage_error("--num-samples: a search with {} beams finds at most as many texts; got {}",
                   options.beam_size, options.num_samples);

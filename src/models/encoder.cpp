@@ -59,12 +59,15 @@ class FlatPooler {
   }
   /// f32 [R, 1]
   Value lengths() const { return column(cast(ends_ - firsts_, DType::f32)); }
+  /// At least 1, so that empty texts have a mean of 0 and no gradient, instead of NaN.
+  Value at_least_one(Value x) const { return maximum(x, scalar(g_, 1)); }
   Value counts() const {
-    return prompt_ == 0 ? lengths() : lengths() - static_cast<double>(prompt_);
+    return at_least_one(prompt_ == 0 ? lengths() : lengths() - static_cast<double>(prompt_));
   }
   Value sum_of_weights() const {
     const Value n = lengths(), all = n * (n + 1.0) * 0.5;
-    return prompt_ == 0 ? all : all - 0.5 * static_cast<double>(prompt_ * (prompt_ + 1));
+    return at_least_one(prompt_ == 0 ? all
+                                     : all - 0.5 * static_cast<double>(prompt_ * (prompt_ + 1)));
   }
 
   Graph& g_;

@@ -89,8 +89,8 @@ TEST_F(Prompts, LinesThatCannotBeRunAreSaidAndTheOthersRun) {
     EXPECT_EQ(answer["ids"].size(), 3);
   }
   for (const char* expected :
-       {"line 4: the id 9 stands on an earlier line, too", "line 5: \"prompt\" is missing",
-        "line 6: expected a JSON object with \"prompt\"", "line 7: the line: ",
+       {"line 4: duplicate id 9", "line 5: \"prompt\" is missing",
+        "line 6: expected a JSON object with \"prompt\"", "line 7: not valid JSON at column",
         "line 8: --temperature must be between", "line 9: \"max_tokens\" must be an integer from 1",
         "line 10: \"stop\" must be a string or a list of strings"})
     EXPECT_NE(err_.find(expected), std::string::npos) << expected << "\n" << err_;
@@ -125,7 +125,8 @@ TEST_F(Prompts, OptionsThatDoNotGoTogetherAreRefused) {
       {{"--prompts", file, "--prompt", "a"}, "expected --prompts or --prompt, not both"},
       {{"--prompts", file, "--no-cache"}, "--no-cache: texts at once have a cache"},
       {{"--prompt", "a", "--ordered"}, "--ordered needs --prompts"},
-      {{"--prompt", "a", "--beam-size", "4", "--temperature", "1"}, "--temperature: beams do not"},
+      {{"--prompt", "a", "--beam-size", "4", "--temperature", "1"},
+       "--temperature does not apply to a beam search"},
       {{"--prompt", "a", "--beam-size", "2", "--num-samples", "3"}, "at most as many texts; got 3"},
       {{"--prompt", "a", "--length-penalty", "2"}, "--length-penalty needs --beam-size"},
       {{"--prompt", "a", "--num-samples", "0"}, "--num-samples"}};

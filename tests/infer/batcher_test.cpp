@@ -163,7 +163,8 @@ TEST_P(BatcherModels, TextsHaveTheTokensThatTheyHaveAlone) {
                       {.precision = precision,
                        .parallel = way.parallel,
                        .prefill_tokens = way.prefill,
-                       .pool_positions = way.pool});
+                       .pool_positions = way.pool,
+                       .guessed_tokens = 16});
       const auto got = generate(batcher, texts);
       set_thread_count(threads);
       expect_same(
@@ -218,7 +219,7 @@ TEST_F(BatcherTexts, LookupKeepsTheTextAndSavesSteps) {
   text.request.sampling.temperature = 0;
   const auto expected = alone(model, DType::f32, {text});
   text.request.prompt_lookup = 8;
-  Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model));
+  Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model), {.guessed_tokens = 8});
   EXPECT_EQ(generate(batcher, {text}), expected);
   EXPECT_GT(batcher.counts().guessed_right, 10);
   EXPECT_EQ(batcher.counts().generated, 70);
@@ -344,8 +345,9 @@ TEST_F(BatcherTexts, BeamsDoNotDependOnThePool) {
 TEST_F(BatcherTexts, RefusesPromptsThatNoModelReads) {
   const models::ModelPtr model = model_of("gpt2", {});
   Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model), {.parallel = 1});
-  EXPECT_THROW(batcher.add({}), UserError);
   SequenceRequest outside;
+  outside.max_new_tokens = 1;
+  EXPECT_THROW(batcher.add(outside), UserError);  // without a prompt
   outside.prompt = {static_cast<int32_t>(kBatchedVocabulary)};
   EXPECT_THROW(batcher.add(outside), UserError);
   EXPECT_FALSE(batcher.step());

@@ -213,7 +213,8 @@ TEST(OpTable, ContractionsCostTwoFlopsPerProduct) {
         for (int64_t i = 0; i < queries; ++i)
           for (int64_t j = 0; j < keys; ++j) {
             const int64_t at = form.position ? keys - queries + i : i;
-            pairs += (!form.causal || j <= at) && (form.window == 0 || j > at - form.window);
+            pairs += (!form.causal || j <= at) && (form.window == 0 || j > at - form.window) &&
+                     (!form.window_after || j <= at + *form.window_after);
           }
         expected = 2 * heads * pairs * widths;
       }
