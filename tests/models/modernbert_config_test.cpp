@@ -113,7 +113,7 @@ TEST(ModernBertConfig, WhatIsWrongIsNamed) {
       {R"(,"quantization_config":{})", "quantization_config is not supported"},
   };
   for (const auto& [more, part] : cases) {
-    const std::string message = test::user_error_of([&] { parse_modern(more); });
+    const std::string message = test::user_error_of([&, more = more] { parse_modern(more); });
     EXPECT_NE(message.find(part), std::string::npos) << more << "\n" << message;
     EXPECT_NE(message.find("config.json"), std::string::npos) << message;
   }
