@@ -147,8 +147,10 @@ INSTANTIATE_TEST_SUITE_P(Architectures, BatcherModels, testing::ValuesIn(kBatche
 
 TEST_P(BatcherModels, TextsHaveTheTokensThatTheyHaveAlone) {
   const models::ModelPtr model = model_of(GetParam().architecture, GetParam().settings);
-  const std::vector<BatchedText> texts =
-      many_texts(test::is_sanitized() ? 10 : test::is_long() ? 200 : 30, 3);
+  const std::vector<BatchedText> texts = many_texts(test::is_sanitized() ? 10
+                                                    : test::is_long()    ? 200
+                                                                         : 30,
+                                                    3);
   const int threads = thread_count();
   for (const DType precision : {DType::f32, DType::bf16, DType::f16}) {
     if (precision == DType::f16 && !test::is_long() && GetParam().architecture != "llama") continue;
