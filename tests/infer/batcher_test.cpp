@@ -175,7 +175,9 @@ TEST_P(BatcherModels, TextsHaveTheTokensThatTheyHaveAlone) {
           got, expected, texts,
           fmt::format("{}, {} at once, {} tokens of prompts, pool of {}, {} threads",
                       name_of(precision), way.parallel, way.prefill, way.pool, way.threads));
-      EXPECT_GT(batcher.counts().shared, 0);
+      if (!test::is_sanitized()) {  // few texts share nothing
+        EXPECT_GT(batcher.counts().shared, 0);
+      }
       if (way.pool > 0) {
         EXPECT_GT(batcher.counts().preempted, 0);
       }
