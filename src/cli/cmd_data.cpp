@@ -14,6 +14,7 @@
 #include "data/corpus.h"
 #include "data/prepare.h"
 #include "folders/model_folder.h"
+#include "formats/json_file.h"
 #include "text/tokenizer.h"
 #include "train/dataset_tokenizer.h"
 #include "web/fetch.h"
@@ -22,10 +23,6 @@ namespace brrr::cli {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-std::string dump(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
 
 template <typename T>
 T apply(const OptionTable<T>& table, const KeyValues& given) {
@@ -186,19 +183,19 @@ int run_prepare(const Arguments& args) {
       for (const fs::path& path : paths) list.push_back(path.string());
       return list;
     };
-    fmt::print("{}\n", dump({{"output_dir", o.output_dir},
-                             {"train_tokens", s.train_tokens},
-                             {"val_tokens", s.val_tokens},
-                             {"documents", s.documents},
-                             {"bytes", s.bytes},
-                             {"bytes_per_token", s.bytes_per_token},
-                             {"vocab_size", tokenizer->vocab_size()},
-                             {"train_shards", names(s.train_shards)},
-                             {"val_shards", names(s.val_shards)},
-                             {"resumed", s.resumed},
-                             {"already_done", s.already_done},
-                             {"seconds", s.seconds},
-                             {"tokens_per_second", s.tokens_per_second}}));
+    fmt::print("{}\n", io::json_line(OrderedJson{{"output_dir", o.output_dir},
+                                                 {"train_tokens", s.train_tokens},
+                                                 {"val_tokens", s.val_tokens},
+                                                 {"documents", s.documents},
+                                                 {"bytes", s.bytes},
+                                                 {"bytes_per_token", s.bytes_per_token},
+                                                 {"vocab_size", tokenizer->vocab_size()},
+                                                 {"train_shards", names(s.train_shards)},
+                                                 {"val_shards", names(s.val_shards)},
+                                                 {"resumed", s.resumed},
+                                                 {"already_done", s.already_done},
+                                                 {"seconds", s.seconds},
+                                                 {"tokens_per_second", s.tokens_per_second}}));
   }
   return 0;
 }
@@ -270,10 +267,10 @@ int run_decode(const Arguments& args) {
           write_output(out);
       });
   if (o.json)
-    fmt::print("{}\n", dump({{"text", text},
-                             {"lines", counts.lines},
-                             {"tokens", counts.tokens},
-                             {"bytes", counts.bytes}}));
+    fmt::print("{}\n", io::json_line(OrderedJson{{"text", text},
+                                                 {"lines", counts.lines},
+                                                 {"tokens", counts.tokens},
+                                                 {"bytes", counts.bytes}}));
   return 0;
 }
 
@@ -342,11 +339,11 @@ int run_train_tokenizer(const Arguments& args) {
   tell("{} entries in {}, {:.1f} s\n", with_commas(tokenizer->vocab_size()), o.output_dir,
        watch.seconds());
   if (o.json)
-    fmt::print("{}\n", dump({{"output_dir", o.output_dir},
-                             {"kind", tokenizer->kind()},
-                             {"vocab_size", tokenizer->vocab_size()},
-                             {"bytes", corpus.text.size()},
-                             {"seconds", watch.seconds()}}));
+    fmt::print("{}\n", io::json_line(OrderedJson{{"output_dir", o.output_dir},
+                                                 {"kind", tokenizer->kind()},
+                                                 {"vocab_size", tokenizer->vocab_size()},
+                                                 {"bytes", corpus.text.size()},
+                                                 {"seconds", watch.seconds()}}));
   return 0;
 }
 

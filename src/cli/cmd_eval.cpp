@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "data/corpus.h"
+#include "formats/json_file.h"
 #include "infer/evaluate.h"
 #include "infer/evaluate_task.h"
 #include "machine/device.h"
@@ -91,9 +92,7 @@ class EvalProgress {
   std::optional<Progress> progress_;
 };
 
-void print_eval_json(const nlohmann::ordered_json& j) {
-  fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-}
+void print_eval_json(const nlohmann::ordered_json& j) { fmt::print("{}\n", io::json_line(j)); }
 
 nlohmann::ordered_json json_number(double x) {
   return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json();

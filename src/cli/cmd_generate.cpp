@@ -14,6 +14,7 @@
 #include "cli/model_option.h"
 #include "cli/runnable_option.h"
 #include "cli/text_maker.h"
+#include "formats/json_file.h"
 #include "sampling/prompt.h"
 
 namespace brrr::cli {
@@ -28,8 +29,8 @@ std::vector<int32_t> prompt_of(const infer::GenerateOptions& o, const io::ModelF
   return begin_of_text(model);
 }
 
-/// Prints samples that are made at once one after the other: the first that has not ended as it
-/// comes, the others when it is their turn.
+/// Prints samples in order although they are generated at the same time: the current one is
+/// streamed, the text of later ones is held back until it has ended.
 class SamplePrinter {
  public:
   explicit SamplePrinter(int64_t samples) : held_(static_cast<size_t>(samples)) {}
@@ -65,7 +66,7 @@ void print_samples(const infer::GenerateOptions& options, const io::ModelFolder&
                    TextMaker& maker, const std::vector<int32_t>& prompt, bool echoes) {
   const bool stream = options.stream && !options.json, many = options.num_samples > 1;
   SamplePrinter printer(options.num_samples);
-  const auto made = maker.make(prompt, options.num_samples, echoes,
+  const auto made = maker.make(prompt, {.first = 0, .count = options.num_samples}, echoes,
                                [&](int64_t sample, std::string_view text, bool ends) {
                                  if (stream) printer.add(sample, text, ends);
                                });
@@ -85,7 +86,7 @@ void print_samples(const infer::GenerateOptions& options, const io::ModelFolder&
     j["tokens_per_second"] = maker.tokens_per_second();
     j["process_peak_bytes"] = peak_resident_bytes();
     j["model"] = model.folder.string();
-    fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", io::json_line(j));
   } else if (!stream) {
     for (size_t i = 0; i < texts.size(); ++i)
       fmt::print("{}{}\n", many ? fmt::format("--- {} ---\n", i + 1) : "",
@@ -102,7 +103,6 @@ int generate_main(const infer::GenerateOptions& options) {
   std::optional<io::ChatTemplate> chat;
   if (options.chat) chat = chat_template_of(model, !options.tools.empty());
   TextMaker maker(options, model);
-  if (chat && model.tokenizer->end_of_text() >= 0) maker.end_at(model.tokenizer->end_of_text());
   Conversation conversation(options, model, chat ? &*chat : nullptr);
   if (options.reads_turns())
     converse(maker, conversation, options.has_prompt() ? options.prompt : "", options);

@@ -37,8 +37,7 @@ void print_environment(bool json) {
                      {"meaning", v.meaning},
                      {"value", value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json()}});
     }
-    fmt::print("{}\n", nlohmann::ordered_json{{"environment", all}}.dump(
-                           -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", io::json_line(nlohmann::ordered_json{{"environment", all}}));
     return;
   }
   for (const env::Variable& v : env::all()) {

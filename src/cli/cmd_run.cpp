@@ -106,9 +106,7 @@ RunJson port_json(const Port& port) {
   return json;
 }
 
-void print_json(const RunJson& json) {
-  fmt::print("{}\n", json.dump(-1, ' ', false, RunJson::error_handler_t::replace));
-}
+void print_json(const RunJson& json) { fmt::print("{}\n", io::json_line(json)); }
 
 int list_ports(const Runnable& module, const RunOptions& options) {
   if (options.json) {

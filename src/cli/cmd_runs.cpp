@@ -104,8 +104,7 @@ void print_json(const std::vector<ListedRun>& runs) {
                     {"fault", s.fault},
                     {"age_seconds", s.age_seconds}});
   }
-  fmt::print("{}\n", RunsJson{{"runs", std::move(list)}}.dump(-1, ' ', false,
-                                                              RunsJson::error_handler_t::replace));
+  fmt::print("{}\n", io::json_line(RunsJson{{"runs", std::move(list)}}));
 }
 
 int run_runs(const Arguments& args) {

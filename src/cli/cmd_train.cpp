@@ -8,6 +8,7 @@
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "formats/json_file.h"
 #include "infer/generator.h"
 #include "insight/pages/live_page.h"
 #include "machine/device.h"
@@ -177,9 +178,7 @@ int train_main(const train::TrainOptions& options) {
     }
     print_summary(result);
   }
-  if (options.json)
-    fmt::print("{}\n",
-               to_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (options.json) fmt::print("{}\n", io::json_line(to_json(result)));
   return result.signal == 0 ? 0 : 128 + result.signal;
 }
 

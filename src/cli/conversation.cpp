@@ -209,9 +209,8 @@ void converse(TextMaker& maker, Conversation& conversation, const std::string& f
       tell("{}\n", e.what());
       continue;
     }
-    maker.begin_answer(number++);
     const TextMaker::Text made = maker.make(
-        prompt, 1, false,
+        prompt, {.first = number++, .count = 1}, false,
         [&](int64_t, std::string_view text, bool) {
           if (options.stream) print(text);
         },

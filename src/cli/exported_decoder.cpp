@@ -185,7 +185,7 @@ int generate_with_file(const infer::GenerateOptions& o) {
                               {"tokens_per_second", speed},
                               {"process_peak_bytes", peak_resident_bytes()},
                               {"model", o.model}};
-    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", io::json_line(json));
     return 0;
   }
   write_output((o.chat ? text : said + text) + "\n");

@@ -15,9 +15,11 @@
 #include "cli/model_option.h"
 #include "cli/prompts_file.h"
 #include "cli/text_maker.h"
+#include "formats/json_file.h"
 #include "infer/batcher.h"
 #include "infer/beam_search.h"
 #include "machine/device.h"
+#include "runtime/attention_support.h"
 #include "sampling/continuation.h"
 
 namespace brrr::cli {
@@ -30,7 +32,7 @@ struct Answer {
   const Prompt* prompt;
   int64_t sample;
   GrowingText text;
-  std::vector<double> logprobs;         // of its tokens
+  std::vector<double> logprobs;         // log probability of each token
   const char* finish_reason = nullptr;  // null while it grows
 };
 
@@ -38,13 +40,12 @@ class ManyTexts {
  public:
   ManyTexts(const infer::GenerateOptions& options, const io::ModelFolder& model,
             const PromptsFile& file)
-      : o_(options), model_(model), ends_(text_ends(model)) {
+      : o_(options), model_(model), ends_(text_ends(model, options.chat)) {
     if (options.chat) chat_ = chat_template_of(model, !options.tools.empty());
-    if (chat_ && model.tokenizer->end_of_text() >= 0) ends_.insert(model.tokenizer->end_of_text());
     read(file);
   }
 
-  /// The lines that could not be run.
+  /// Errors of the lines that could not be run.
   const std::vector<std::string>& problems() const { return problems_; }
 
   void run() {
@@ -70,7 +71,7 @@ class ManyTexts {
     if (o_.json) {
       json all = json::array();
       for (const auto& a : answers_) all.push_back(object_of(*a));
-      write_output(dumped(all) + "\n");
+      write_output(io::json_line(all) + "\n");
     }
     flush_output();
     report(batcher, watch.seconds());
@@ -97,7 +98,7 @@ class ManyTexts {
     for (const Job& job : jobs_) most = std::max(most, job.positions());
     return std::min(most, context());
   }
-  /// Room for the answers that need most.
+  /// Returns the positions that the `parallel` longest answers take together.
   int64_t pool_positions(int64_t parallel) const {
     std::vector<int64_t> each;
     for (const Job& job : jobs_)
@@ -122,7 +123,7 @@ class ManyTexts {
     return *answers_.back();
   }
 
-  /// Runs beam searches, some at a time.
+  /// Adds a beam search for each prompt, and the next one when one of them ends.
   void search_all(infer::Batcher& batcher) {
     std::deque<std::unique_ptr<infer::BeamSearch>> searches;
     int64_t running = 0;
@@ -154,7 +155,7 @@ class ManyTexts {
             }
           }));
     }
-    while (batcher.step()) print_finished();
+    while (batcher.step()) print_finished();  // before the searches are destroyed
   }
 
   std::vector<int32_t> tokens_of(const Prompt& p) const {
@@ -219,13 +220,10 @@ class ManyTexts {
     if (o_.logprobs) j["logprobs"] = a.logprobs;
     return j;
   }
-  static std::string dumped(const json& j) {
-    return j.dump(-1, ' ', false, json::error_handler_t::replace);
-  }
 
   void print_finished() {
     if (!o_.json) {
-      const auto print = [&](const Answer& a) { write_output(dumped(object_of(a)) + "\n"); };
+      const auto print = [&](const Answer& a) { write_output(io::json_line(object_of(a)) + "\n"); };
       if (o_.ordered)
         for (; printed_ < answers_.size() && answers_[printed_]->finish_reason; ++printed_)
           print(*answers_[printed_]);
@@ -264,15 +262,14 @@ class ManyTexts {
   std::deque<Job> jobs_;
   std::vector<std::string> problems_;
   std::vector<std::unique_ptr<Answer>> answers_;
-  std::vector<const Answer*> finished_;  // since they were printed
-  size_t printed_ = 0;                   // in order
+  std::vector<const Answer*> finished_;  // ended since print_finished() was called
+  size_t printed_ = 0;                   // answers printed in order
 };
 
 }  // namespace
 
 int generate_many(const infer::GenerateOptions& options, const io::ModelFolder& model) {
-  if (const Backend backend = machine::backend_for(options.device);
-      !infer::Batcher::runs_on(backend))
+  if (const Backend backend = machine::backend_for(options.device); !runs_block_attention(backend))
     user_error("--prompts: {} has no attention for caches in blocks; use --device cpu",
                options.device);
   Prompt defaults;

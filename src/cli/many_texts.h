@@ -6,8 +6,9 @@
 
 namespace brrr::cli {
 
-/// Prints a JSON object for each answer as it ends, or in the order of the prompts, or, with
-/// --json, a list of all. Returns the exit code: 1 if a line of the file could not be run.
+/// Answers every prompt of --prompts and prints a JSON object per answer: when it ends, in the
+/// order of the prompts (--ordered), or all in one list (--json). Returns the exit code: 1 if a
+/// line of the file is invalid, which does not keep the others from running.
 int generate_many(const infer::GenerateOptions& options, const io::ModelFolder& model);
 
 }  // namespace brrr::cli

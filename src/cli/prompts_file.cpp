@@ -47,7 +47,7 @@ Setter real(double infer::Sampling::*field) {
   };
 }
 
-/// What a line may hold, with the names of the options and those that other programs use.
+/// Setters of the keys that a line may have: names of options, and aliases of other programs.
 const std::map<std::string, Setter>& prompt_keys() {
   static const std::map<std::string, Setter> keys = [] {
     std::map<std::string, Setter> k;
@@ -126,7 +126,7 @@ PromptsFile read_prompts(const std::string& file, const Prompt& defaults) {
         read.prompts.push_back(std::move(p));
       } catch (const UserError& e) {
         std::string problem = e.what();
-        // A line of JSON lines is line 1 of its own text.
+        // The parser counts lines within the text of this line.
         constexpr std::string_view kInner = "the line: not valid JSON at line 1, ";
         if (problem.starts_with(kInner))
           problem = "not valid JSON at " + problem.substr(kInner.size());

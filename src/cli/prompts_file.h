@@ -1,6 +1,6 @@
 #pragma once
-// The prompts of `brrr generate --prompts`: a JSON object on each line, with "prompt" and, if the
-// line wants others than the command line gives, an "id" and sampling options.
+// Reads the file of `brrr generate --prompts`: a JSON object per line with "prompt" and optionally
+// "id" and sampling options, which override those of the command line.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -25,11 +25,11 @@ struct Prompt {
 
 struct PromptsFile {
   std::vector<Prompt> prompts;
-  std::vector<std::string> problems;  // lines that cannot be run: "prompts.jsonl, line 7: ..."
+  std::vector<std::string> problems;  // errors of invalid lines: "prompts.jsonl, line 7: ..."
 };
 
-/// Reads the file, "-" for standard input, packed by gzip or Zstandard or not. Empty lines are
-/// passed over. Lines take what they leave out from `defaults`, whose id and text are ignored.
+/// Reads a file, which may be packed by gzip or Zstandard, or standard input ("-"). Empty lines are
+/// skipped. Settings that a line does not have are those of `defaults`.
 /// Throws UserError if the file cannot be read.
 PromptsFile read_prompts(const std::string& file, const Prompt& defaults);
 

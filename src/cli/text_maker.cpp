@@ -10,6 +10,7 @@
 #include "cli/model_option.h"
 #include "infer/beam_search.h"
 #include "machine/device.h"
+#include "runtime/attention_support.h"
 #include "sampling/continuation.h"
 
 namespace brrr::cli {
@@ -35,10 +36,10 @@ infer::Sampling sampling_of(const infer::GenerateOptions& o, const io::Generatio
   return s;
 }
 
-std::set<int32_t> text_ends(const io::ModelFolder& model) {
+std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat) {
   std::set<int32_t> ends(model.generation.ends_of_text.begin(),
                          model.generation.ends_of_text.end());
-  if (ends.empty() && model.tokenizer->end_of_text() >= 0)
+  if ((ends.empty() || is_chat) && model.tokenizer->end_of_text() >= 0)
     ends.insert(model.tokenizer->end_of_text());
   return ends;
 }
@@ -130,7 +131,7 @@ TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolde
     : options_(options),
       model_(model),
       sampling_(sampling_of(options, model.generation)),
-      ends_(text_ends(model)) {
+      ends_(text_ends(model, options.chat)) {
   infer::validate(sampling_);
   check_context(options, model);
   note_ignored_settings(model);
@@ -140,11 +141,11 @@ infer::Memory TextMaker::memory() const {
   return memory_of(options_, "fewer --max-new-tokens, a shorter prompt");
 }
 
-void TextMaker::reserve(int64_t positions, int64_t samples) {
+void TextMaker::reserve(int64_t positions, int64_t count) {
   positions = std::min(positions, context());
-  const int64_t at_once = options_.beam_size > 1 ? samples : std::min(samples, options_.parallel);
+  const int64_t at_once = options_.beam_size > 1 ? count : std::min(count, options_.parallel);
   if (positions <= room_ && at_once <= at_once_) return;
-  // A conversation grows by turns: twice the room, so that weights are seldom read again.
+  // Reserve twice as much for a conversation that grows, so that weights are seldom loaded again.
   if (room_ > 0) positions = std::min(std::max(positions, 2 * room_), context());
   room_ = std::max(room_, positions);
   at_once_ = std::max(at_once_, at_once);
@@ -152,7 +153,7 @@ void TextMaker::reserve(int64_t positions, int64_t samples) {
   batcher_.reset();
   generator_.reset();
   const DType precision = dtype_of_precision(options_.precision);
-  if (options_.cache && infer::Batcher::runs_on(backend))
+  if (options_.cache && runs_block_attention(backend))
     batcher_ = std::make_unique<infer::Batcher>(
         model_.definition, backend, model_.weights,
         infer::BatcherOptions{.precision = precision,
@@ -171,26 +172,23 @@ void TextMaker::reserve(int64_t positions, int64_t samples) {
                                                                    .memory = memory()});
 }
 
-void TextMaker::run(std::span<const int32_t> prompt, int64_t samples, int64_t most,
+void TextMaker::run(std::span<const int32_t> prompt, const Samples& samples, int64_t most,
                     const OnToken& on_token) {
-  for (int64_t sample = 0; sample < samples; ++sample) {
-    const auto on_token_of_sample = [&on_token, sample](int32_t token) {
-      return on_token(sample, token);
-    };
+  for (int64_t i = 0; i < samples.count; ++i) {
+    const auto number = static_cast<uint32_t>(samples.first + i);
+    const auto on_token_of_answer = [&on_token, i](int32_t token) { return on_token(i, token); };
     if (!batcher_) {
-      generator_->generate(prompt, most,
-                           infer::Sampler(sampling_, static_cast<uint32_t>(first_sample_ + sample)),
-                           on_token_of_sample);
+      generator_->generate(prompt, most, infer::Sampler(sampling_, number), on_token_of_answer);
       continue;
     }
     infer::SequenceRequest request;
     request.prompt.assign(prompt.begin(), prompt.end());
     request.sampling = sampling_;
-    request.sample_number = static_cast<uint32_t>(first_sample_ + sample);
+    request.sample_number = number;
     request.max_new_tokens = most;
     request.prompt_lookup = options_.prompt_lookup;
-    request.on_token = [on_token_of_sample](int32_t token, double) {
-      return on_token_of_sample(token);
+    request.on_token = [on_token_of_answer](int32_t token, double) {
+      return on_token_of_answer(token);
     };
     batcher_->add(std::move(request));
   }
@@ -198,31 +196,32 @@ void TextMaker::run(std::span<const int32_t> prompt, int64_t samples, int64_t mo
   }
 }
 
-std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt, int64_t samples,
-                                             bool echoes, const OnText& on_text,
+std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt,
+                                             const Samples& samples, bool echoes,
+                                             const OnText& on_text,
                                              const std::function<bool()>& stops) {
   const int64_t given = std::ssize(prompt);
   if (given > context())
     tell("note: the prompt has {}, {} {}: only the last {} are read\n", counted(given, "token"),
          context_name(), context(), infer::kept_at_the_end(context()));
   const int64_t most = most_new_tokens(options_, model_, given);
-  reserve(given + most, options_.beam_size > 1 ? options_.beam_size : samples);
-  if (options_.beam_size > 1) return search(prompt, samples, most, echoes, on_text);
+  reserve(given + most, options_.beam_size > 1 ? options_.beam_size : samples.count);
+  if (options_.beam_size > 1) return search(prompt, samples.count, most, echoes, on_text);
   const Stopwatch watch;
   std::deque<GrowingText> texts;
-  for (int64_t sample = 0; sample < samples; ++sample) {
+  for (int64_t i = 0; i < samples.count; ++i) {
     texts.emplace_back(*model_.tokenizer, prompt, ends_,
                        options_.was_given("stop") ? options_.stop : model_.generation.stop_strings);
-    if (echoes) on_text(sample, texts.back().prompt(), false);
+    if (echoes) on_text(i, texts.back().prompt(), false);
   }
   int64_t longest = 0;
-  run(prompt, samples, most, [&](int64_t sample, int32_t token) {
-    GrowingText& text = texts[static_cast<size_t>(sample)];
+  run(prompt, samples, most, [&](int64_t answer, int32_t token) {
+    GrowingText& text = texts[static_cast<size_t>(answer)];
     ++tokens_;
     std::string more = text.add(token);
     const bool ends = text.has_ended() || std::ssize(text.ids()) == most || (stops && stops());
     if (ends) more += text.finish();
-    on_text(sample, more, ends);
+    on_text(answer, more, ends);
     longest = std::max(longest, std::ssize(text.ids()) + (text.has_ended() ? 1 : 0));
     return !ends;
   });
@@ -235,7 +234,7 @@ std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt, in
   return made;
 }
 
-std::vector<TextMaker::Text> TextMaker::search(std::span<const int32_t> prompt, int64_t samples,
+std::vector<TextMaker::Text> TextMaker::search(std::span<const int32_t> prompt, int64_t count,
                                                int64_t most, bool echoes, const OnText& on_text) {
   if (!batcher_)
     user_error("--beam-size: {} has no attention for caches in blocks; use --device cpu",
@@ -252,7 +251,7 @@ std::vector<TextMaker::Text> TextMaker::search(std::span<const int32_t> prompt, 
   while (batcher_->step()) {
   }
   std::vector<Text> made;
-  for (int64_t i = 0; i < std::min(samples, std::ssize(found)); ++i) {
+  for (int64_t i = 0; i < std::min(count, std::ssize(found)); ++i) {
     const infer::Hypothesis& h = found[static_cast<size_t>(i)];
     GrowingText text(*model_.tokenizer, prompt, ends_, model_.generation.stop_strings);
     add_until_stop(text, h.ids);

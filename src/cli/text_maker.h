@@ -19,35 +19,39 @@
 
 namespace brrr::cli {
 
-/// How tokens are chosen: options that were given come before the folder's, which come before our
+/// Returns the sampling settings: given options override those of the folder, which override the
 /// defaults.
 infer::Sampling sampling_of(const infer::GenerateOptions& options,
                             const io::GenerationSettings& folder);
-/// The tokens that end a text.
-std::set<int32_t> text_ends(const io::ModelFolder& model);
-/// Where an empty prompt begins. Throws UserError (exit 2) for a model without such a token.
+/// The tokens that end a text: those of generation_config.json, else the tokenizer's end of text,
+/// which also ends a turn of a chat.
+std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat);
+/// Returns the tokens that stand for an empty prompt. Throws UserError (exit 2) for a model without
+/// such a token.
 std::vector<int32_t> begin_of_text(const io::ModelFolder& model);
-/// Throws UserError if the folder has none.
+/// Reads the folder's chat template. Throws UserError if it has none.
 io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools);
-/// The most tokens that follow a prompt of so many: as the options say, else as the folder does,
-/// else our default. Throws UserError where the folder leaves none.
+/// Returns how many tokens may follow a prompt of `prompt` tokens: --max-new-tokens, else the limit
+/// of the folder, else the default. Throws UserError if the folder's max_length leaves none.
 int64_t most_new_tokens(const infer::GenerateOptions& options, const io::ModelFolder& model,
                         int64_t prompt);
 
-/// A text that tokens continue, until one of its ends comes.
+/// A text to which tokens are appended until an end token or a stop string ends it.
 class GrowingText {
  public:
-  /// The tokens of `prompt` come first, because decoders treat the beginning of a text differently.
+  /// `prompt` is decoded first, because decoders treat the beginning of a text differently. `ends`
+  /// must outlive this.
   GrowingText(const io::Tokenizer& tokenizer, std::span<const int32_t> prompt,
               const std::set<int32_t>& ends, std::vector<std::string> stop);
-  /// Takes a token and returns the text that is certain now.
+  /// Appends a token and returns the text that it completes. Text that may be the beginning of a
+  /// stop string, or of a character, is held back.
   std::string add(int32_t token);
-  /// Returns what was held back.
+  /// Returns the text that was held back. Call it once, after the last token.
   std::string finish();
   bool has_ended() const { return has_ended_ || stop_.found(); }
   const std::string& prompt() const { return prompt_; }
   const std::string& text() const { return text_; }
-  /// Without the token that ended it.
+  /// The tokens without an end token.
   const std::vector<int32_t>& ids() const { return ids_; }
 
  private:
@@ -65,7 +69,7 @@ void add_until_stop(GrowingText& text, std::span<const int32_t> tokens);
 void check_context(const infer::GenerateOptions& options, const io::ModelFolder& model);
 /// Notes on standard error which generation settings of the folder are not supported.
 void note_ignored_settings(const io::ModelFolder& model);
-/// The most tokens that --prompt-lookup guesses in a step of so many texts.
+/// Returns how many tokens --prompt-lookup may guess in one step of `texts` texts.
 int64_t most_guessed_tokens(const infer::GenerateOptions& options, int64_t texts);
 
 class TextMaker {
@@ -78,18 +82,17 @@ class TextMaker {
     std::string said, text;    // the prompt as it is read, and what continues it
     std::vector<int32_t> ids;  // without the token that ended it
   };
-  /// The answers from here on draw the random numbers of sample `number` and those behind it.
-  void begin_answer(int64_t number) { first_sample_ = number; }
-
-  /// Gets the text of a sample as it comes, with `ends` once, at its end.
-  using OnText = std::function<void(int64_t sample, std::string_view text, bool ends)>;
-  /// Makes `samples` answers to the prompt, several at once where the backend can. `echoes`: with
-  /// the prompt before them. `stops` is asked at every token.
-  std::vector<Text> make(std::span<const int32_t> prompt, int64_t samples, bool echoes,
+  /// Which answers to a prompt are made. Each number has random numbers of its own.
+  struct Samples {
+    int64_t first = 0, count = 1;
+  };
+  /// Gets further text of an answer, counted from 0, and whether it ends there.
+  using OnText = std::function<void(int64_t answer, std::string_view text, bool ends)>;
+  /// Makes answers to the prompt, several at once if the backend can. `echoes`: the prompt stands
+  /// before each of them. `stops` is asked at every token.
+  std::vector<Text> make(std::span<const int32_t> prompt, const Samples& samples, bool echoes,
                          const OnText& on_text, const std::function<bool()>& stops = {});
 
-  /// The end of a turn may have a token of its own, and the tokenizer knows it.
-  void end_at(int32_t token) { ends_.insert(token); }
   const char* context_name() const {
     return options_.context > 0 ? "the context" : "the model's context";
   }
@@ -103,13 +106,14 @@ class TextMaker {
   void say_notes() const;
 
  private:
-  using OnToken = std::function<bool(int64_t sample, int32_t token)>;
-  /// Makes room for texts of so many positions, `samples` at once.
-  void reserve(int64_t positions, int64_t samples);
-  void run(std::span<const int32_t> prompt, int64_t samples, int64_t most, const OnToken& on_token);
+  using OnToken = std::function<bool(int64_t answer, int32_t token)>;
+  /// Builds a batcher or a generator for `count` texts of so many positions, unless there is one.
+  void reserve(int64_t positions, int64_t count);
+  void run(std::span<const int32_t> prompt, const Samples& samples, int64_t most,
+           const OnToken& on_token);
   infer::Memory memory() const;
-  /// The continuations that a beam search finds, at most `samples`, the best first.
-  std::vector<Text> search(std::span<const int32_t> prompt, int64_t samples, int64_t most,
+  /// Returns the continuations that a beam search finds, at most `count`, the best first.
+  std::vector<Text> search(std::span<const int32_t> prompt, int64_t count, int64_t most,
                            bool echoes, const OnText& on_text);
 
   const infer::GenerateOptions& options_;
@@ -119,8 +123,7 @@ class TextMaker {
   std::unique_ptr<infer::Batcher> batcher_;
   std::unique_ptr<infer::Generator> generator_;  // for --no-cache and where no batcher runs
   int64_t room_ = 0, at_once_ = 0;               // positions of a text, and texts
-  int64_t first_sample_ = 0;
-  bool has_slid_ = false;  // a text outgrew the context
+  bool has_slid_ = false;                        // a text outgrew the context
   int64_t tokens_ = 0;
   double seconds_ = 0;
 };

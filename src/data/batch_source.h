@@ -19,8 +19,9 @@ enum class Sampling {
   /// Rows of T tokens side by side, in another random order each epoch; every target once per
   /// epoch. The last row of the text may be shorter. Batches run on over the end of an epoch.
   kEpoch,
-  /// The same rows in order, for evaluation: every target once per pass. The last batches of a pass
-  /// are filled with empty rows; the next pass begins with a new batch.
+  /// The same rows in order, for evaluation: every target once per pass. Each pass begins with a
+  /// new
+  /// batch, so the last batches of a pass are padded with empty rows.
   kSequential,
   /// Rows are documents, in another random order each epoch.
   kDocuments,
@@ -44,20 +45,19 @@ struct BatchOptions {
   uint32_t seed = 0;
   /// Of the rows of all ranks, laid out batch by batch, rank r gets every world-th, from r on.
   int64_t rank = 0, world = 1;
-  /// Rows of text lie one behind the other, without padding: a batch has as many tokens as its rows
-  /// have together, rounded up to one of `lengths`.
+  /// Rows are concatenated without padding: a batch has as many tokens as its rows together,
+  /// rounded up to one of `lengths`.
   bool flat = false;
-  /// Flat rows of documents: the most documents that are packed into a row; else 1.
+  /// Maximum number of documents that are packed into a flat row; else 1.
   int64_t sequences_per_row = 1;
-  /// Padded rows of documents and of labelled texts: lengths that a batch may have, ascending, the
-  /// last one T; empty: T only. Flat rows: numbers of tokens that a batch may have, ascending, the
-  /// last one B T; empty: B T only.
+  /// Allowed sizes of a batch, ascending. Padded rows of documents and labelled texts: lengths, the
+  /// last one T; empty: T only. Flat rows: numbers of tokens, the last one B T; empty: B T only.
   std::vector<int64_t> lengths = {};
   /// Of documents: consecutive batches that make one step. However a step is cut into batches, it
   /// has the same rows.
   int64_t batches_per_step = 1;
 
-  /// The sequences of a batch, empty ones included.
+  /// Number of sequences of a batch, empty ones included.
   int64_t sequences() const { return batch * sequences_per_row; }
   /// The number, in the endless sequence of rows of all ranks, of row `b` of batch `index`.
   int64_t row(int64_t index, int64_t b) const { return (index * batch + b) * world + rank; }
@@ -74,9 +74,9 @@ void check_options(const BatchOptions& options);
 ///   types      i32, like tokens: which of two texts a token belongs to
 ///   values     f32 [B, K]: targets of a regression
 ///   lengths    i32 [B], padded rows: tokens of each row, at least 1; what follows is padding
-///   starts     i32 [R + 1], flat rows: sequence r is tokens [starts[r], starts[r + 1]). A row is
-///              one sequence, or where documents are packed, several.
-///   positions  i32 [N], flat rows: the place of a token in its sequence
+///   starts     i32 [R + 1], flat rows: sequence r is tokens [starts[r], starts[r + 1]). A row of
+///              packed documents has several sequences, other rows have one.
+///   positions  i32 [N], flat rows: the position of each token in its sequence
 struct Batch {
   struct Tensor {
     std::string_view name;  // a literal: batches outlive their source
@@ -114,8 +114,8 @@ struct Batch {
   struct Row {
     size_t begin = 0, tokens = 0;
   };
-  /// The rows as make_rows() laid them out; else `of_equal_length` rows. An empty row has no
-  /// tokens, or one if it is padded.
+  /// Returns where the rows of make_rows() lie; a batch without "starts" and "lengths" has
+  /// `of_equal_length` equal rows. An empty row has 0 tokens if rows are flat, and 1 if padded.
   std::vector<Row> rows(int64_t of_equal_length) const;
   /// The numbers of the tensor `name`; none where the batch has no such tensor.
   const std::vector<int32_t>& ids(std::string_view name) const { return get<int32_t>(name); }

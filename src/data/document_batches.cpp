@@ -62,7 +62,7 @@ int64_t split_documents(const std::vector<Document>& documents, int64_t context)
 PackedRows pack_rows(std::span<const int64_t> lengths, int64_t capacity, int64_t most,
                      uint32_t seed) {
   BRRR_CHECK(most >= 1, "{} sequences in a row", most);
-  // The longest first, those of one length in a random order.
+  // Sort by decreasing length, equal lengths in random order.
   std::vector<uint32_t> sorted(lengths.size());
   const Permutation order(lengths.size(), {seed, kPackingStream});
   for (size_t i = 0; i < sorted.size(); ++i) sorted[i] = static_cast<uint32_t>(order(i));
@@ -71,7 +71,7 @@ PackedRows pack_rows(std::span<const int64_t> lengths, int64_t capacity, int64_t
     size_t row;
     int64_t sequences;
   };
-  std::map<int64_t, std::vector<OpenRow>> open;  // by the tokens that there is still room for
+  std::map<int64_t, std::vector<OpenRow>> open;  // by the free tokens of the row
   std::vector<uint32_t> row_of(lengths.size());
   size_t rows = 0;
   for (const uint32_t i : sorted) {

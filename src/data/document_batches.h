@@ -30,12 +30,12 @@ std::vector<Document> find_documents(const TokenSource& source, int32_t end_of_t
 /// Lengths for batches of up to `context` tokens: its quarters, rounded up to a multiple of 8.
 std::vector<int64_t> quarter_lengths(int64_t context);
 
-/// How many sequences of up to `context` tokens they make.
+/// Returns the number of sequences of at most `context` tokens that the documents make.
 int64_t document_rows(const std::vector<Document>& documents, int64_t context);
-/// How many of them are split, because they have more targets than that.
+/// Returns the number of documents that are split, because they have more targets than `context`.
 int64_t split_documents(const std::vector<Document>& documents, int64_t context);
 
-/// Sequences that share a row: the numbers order[ends[r - 1]] to order[ends[r]] of row r.
+/// The sequences of each row: row r holds the sequences order[ends[r - 1]] to order[ends[r] - 1].
 struct PackedRows {
   std::vector<uint32_t> order;
   std::vector<size_t> ends;
@@ -46,17 +46,16 @@ struct PackedRows {
   }
 };
 /// Packs sequences of the given lengths, each from 1 to `capacity`, into rows of at most `capacity`
-/// tokens and at most `most` sequences: best fit, the longest first (Johnson et al. 1974). Equally
-/// long ones are taken in an order that `seed` decides. No two rows of fewer than `most` sequences
-/// would fit into one, so rows are more than half full on average.
+/// tokens and `most` sequences by best fit decreasing (Johnson et al. 1974). `seed` decides the
+/// order of sequences of equal length. No two rows of fewer than `most` sequences would fit into
+/// one, so rows are more than half full on average.
 PackedRows pack_rows(std::span<const int64_t> lengths, int64_t capacity, int64_t most,
                      uint32_t seed);
 
 class DocumentBatches final : public BatchSource {
  public:
-  /// The order of rows is that of options.mode (RowOrder). `source` must outlive this. Documents of
-  /// fewer than two tokens have nothing to learn and are left out. Throws UserError when none is
-  /// left.
+  /// Rows come in the order of options.mode (RowOrder). Documents of fewer than two tokens have no
+  /// target and are skipped. `source` must outlive this. Throws UserError if no document is left.
   DocumentBatches(const TokenSource& source, const std::vector<Document>& documents,
                   const BatchOptions& options);
 
@@ -76,9 +75,9 @@ class DocumentBatches final : public BatchSource {
   const TokenSource& source_;
   BatchOptions options_;
   std::vector<Row> rows_;
-  std::optional<PackedRows> packed_;  // of rows_, where they are flat
+  std::optional<PackedRows> packed_;  // packing of rows_ into flat rows
   int64_t tokens_ = 0;
-  std::optional<RowOrder> order_;  // of packed_ or rows_
+  std::optional<RowOrder> order_;  // order of packed_, else of rows_
 };
 
 }  // namespace brrr::io

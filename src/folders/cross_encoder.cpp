@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSettings = "config_sentence_transformers.json";
 
-/// The object in a file; null where there is none.
+/// Reads a JSON object from a file; null if the file does not exist.
 Json object_of(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return Json();
@@ -22,8 +22,8 @@ Json object_of(const fs::path& path) {
   return json;
 }
 
-/// Names outside of torch stand for code of the folder's author: sentence-transformers takes the
-/// default instead, too, unless it is told to trust them.
+/// Returns the name of a torch activation, else "". Other names refer to code in the folder, for
+/// which sentence-transformers falls back to the default, too, unless told to trust it.
 std::string activation_of(const Json& name, const fs::path& path) {
   if (!name.is_string()) return "";
   const auto& text = name.get_ref<const std::string&>();
@@ -52,7 +52,7 @@ std::string score_activation(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   if (const Json config = object_of(path); config.is_object()) {
     const Json own = config.value("sentence_transformers", Json());
-    // Before its version 4 the library wrote the other key.
+    // sentence-transformers before version 4 wrote sbert_ce_default_activation_function.
     const Json name = own.is_object() && own.contains("activation_fn")
                           ? own["activation_fn"]
                           : config.value("sbert_ce_default_activation_function", Json());

@@ -1,6 +1,6 @@
 #pragma once
-// What a folder says of a cross-encoder: a model that reads two texts together and scores them, as
-// sentence-transformers' CrossEncoder does.
+// Reads the settings of a cross-encoder, a model that scores a pair of texts, as
+// sentence-transformers' CrossEncoder has them.
 
 #include <filesystem>
 #include <string>

@@ -26,6 +26,13 @@ Json parse_json(std::string_view text, const std::string& what);
 /// The same, with the members of objects in the order of the text.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& what);
 
+/// The text of `json` on one line. Bytes that are no UTF-8, as names of files may have them, become
+/// U+FFFD.
+template <typename AnyJson>
+std::string json_line(const AnyJson& json) {
+  return json.dump(-1, ' ', false, AnyJson::error_handler_t::replace);
+}
+
 /// "an object", "the string \"x\"", "the number 3": what a value is, for errors.
 std::string describe(const Json& value);
 

@@ -9,7 +9,6 @@
 #include "base/threads/parallel.h"
 #include "infer/model_runnable.h"
 #include "infer/prompt_lookup.h"
-#include "ops/ops.h"
 #include "sampling/continuation.h"
 
 namespace brrr::infer {
@@ -19,7 +18,7 @@ using models::kBlockRows;
 
 int64_t blocks_for(int64_t positions) { return (positions + kBlockRows - 1) / kBlockRows; }
 
-/// Sizes of programs are powers of two, so that few programs serve all steps.
+/// Rounds a size of a step up to a power of two, so that few programs serve all steps.
 int64_t rounded_up(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
 }
@@ -37,14 +36,14 @@ struct Batcher::Sequence {
   Id id = 0;
   SequenceRequest request;
   Sampler sampler;
-  std::vector<int32_t> window;  // tokens at positions 0, 1, ...: prompt and what follows it
-  int64_t computed = 0;         // positions whose keys and values are in the pool
+  std::vector<int32_t> window;  // the tokens of positions 0, 1, ...
+  int64_t computed = 0;         // number of positions whose keys and values are cached
   std::vector<int32_t> blocks;
-  std::vector<BlockPool::Content> contents;  // of the full blocks
-  std::vector<int32_t> guess;                // tokens behind the window that this step tries
+  std::vector<BlockPool::Prefix> prefixes;  // prefix that ends with each full block
+  std::vector<int32_t> guess;               // tokens that may follow the window
   PromptLookup lookup;
   int64_t made = 0;
-  bool awaits_token = false;  // on_logits has its logits
+  bool awaits_token = false;  // after on_logits
   bool has_ended = false;
 
   Sequence(Id number, SequenceRequest r)
@@ -53,7 +52,7 @@ struct Batcher::Sequence {
         sampler(request.sampling, request.sample_number),
         lookup(request.prompt_lookup) {}
   int64_t pending() const { return std::ssize(window) - computed; }
-  BlockPool::Content last_content() const { return contents.empty() ? 0 : contents.back(); }
+  BlockPool::Prefix last_prefix() const { return prefixes.empty() ? 0 : prefixes.back(); }
   BlockPool::Tokens block_tokens(int64_t block) const {
     BlockPool::Tokens tokens;
     std::copy_n(window.begin() + block * kBlockRows, kBlockRows, tokens.begin());
@@ -77,12 +76,12 @@ Batcher::Batcher(models::ModelPtr model, const Backend& backend,
       options_.pool_positions > 0 ? std::min(most, blocks_for(options_.pool_positions)) : most;
   wanted = std::max(wanted, table_);
   if (options_.memory.limit.bytes > 0 && wanted > table_) {
-    // Memory that remains beside a pool for one sequence.
+    // Build with the smallest pool to learn how much memory is left for a larger one.
     build(backend, weights, table_);
     const int64_t left = options_.memory.limit.bytes - runner_->forecast().needed();
     wanted = std::clamp(table_ + left / bytes_per_block(), table_, wanted);
   }
-  // A second session needs a little more than the first: what does not fit is tried smaller.
+  // The forecast was made before the first session; retry with a smaller pool if it was too low.
   while (!runner_ || pool_.blocks() != wanted) {
     try {
       build(backend, weights, wanted);
@@ -110,31 +109,10 @@ void Batcher::build(const Backend& backend, std::shared_ptr<const WeightSource> 
   const int64_t sequences = rounded_up(options_.parallel);
   const int64_t guessing = rounded_up(options_.parallel + options_.guessed_tokens);
   const std::vector<PortValues> inputs{
-      inputs_for(sequences, sequences, sequences),
-      inputs_for(std::max(guessing, rounded_up(options_.prefill_tokens)), sequences, guessing)};
+      StepInputs().padded(sequences, sequences, sequences, table_),
+      StepInputs().padded(std::max(guessing, rounded_up(options_.prefill_tokens)), sequences,
+                          guessing, table_)};
   runner_->prepare(inputs);
-}
-
-bool Batcher::runs_on(const Backend& backend) {
-  Graph g;
-  const Value x = g.input("x", {1, 24}, DType::f32), pool = g.input("pool", {16, 8}, DType::f32);
-  const AttentionPlaces places{.heads = 1,
-                               .kv_heads = 1,
-                               .width = 8,
-                               .value_width = 8,
-                               .q = {0, 0, true},
-                               .k = {1, 0, true},
-                               .v = {1, 0, true},
-                               .y_in_rows = true};
-  AttentionOptions options;
-  options.causal = true;
-  options.lengths = g.input("lengths", {1}, DType::i32);
-  options.starts = g.input("starts", {2}, DType::i32);
-  options.blocks = g.input("blocks", {1, 1}, DType::i32);
-  options.block_rows = kBlockRows;
-  const Value sources[] = {x, pool};
-  const Value y = attention(sources, places, options).y;
-  return backend.target().runs(g, y.id.node);
 }
 
 int64_t Batcher::bytes_per_block() const {
@@ -177,14 +155,14 @@ void Batcher::finish(Sequence& s, Finish why) {
 }
 
 void Batcher::release_blocks(Sequence& s) {
-  // The last blocks of a prefix are of use to nobody without the first: they are reused first.
+  // Release from the end, because a prefix is of no use without its first blocks.
   for (auto block = s.blocks.rbegin(); block != s.blocks.rend(); ++block) pool_.release(*block);
   s.blocks.clear();
-  s.contents.clear();
+  s.prefixes.clear();
   s.computed = 0;
 }
 
-/// Whether a running sequence is about to compute blocks that this one can share.
+/// Returns whether a running sequence is about to compute full blocks of this one's prefix.
 bool Batcher::waits_for_prefix(const Sequence& s) const {
   return std::ranges::any_of(running_, [&](const SequencePtr& other) {
     const auto [mine, theirs] = std::ranges::mismatch(s.window, other->window);
@@ -199,13 +177,13 @@ void Batcher::admit() {
         std::ranges::find_if(waiting_, [](const SequencePtr& s) { return !s->awaits_token; });
     if (next == waiting_.end()) return;
     Sequence& s = **next;
-    // At least one token is run, for its logits.
+    // The last token is always computed, for its logits.
     const int64_t shareable = (std::ssize(s.window) - 1) / kBlockRows;
     for (int64_t b = std::ssize(s.blocks); b < shareable; ++b) {
-      const auto found = pool_.share(s.last_content(), s.block_tokens(b));
+      const auto found = pool_.find(s.last_prefix(), s.block_tokens(b));
       if (!found) break;
       s.blocks.push_back(found->first);
-      s.contents.push_back(found->second);
+      s.prefixes.push_back(found->second);
     }
     s.computed = std::ssize(s.blocks) * kBlockRows;
     const int64_t missing = blocks_for(std::ssize(s.window) + 1) - std::ssize(s.blocks);
@@ -242,14 +220,14 @@ bool Batcher::reserve(Sequence& s, int64_t count) {
   return true;
 }
 
-std::vector<Batcher::Share> Batcher::plan() {
-  // Tokens that decode count, too, so that a whole chunk of prompts fills its program.
+std::vector<Batcher::StepPart> Batcher::plan() {
+  // Count decoding sequences, so that a full chunk does not exceed its program's size.
   const int64_t decoding =
       std::ranges::count_if(running_, [](const SequencePtr& s) { return s->pending() == 1; });
   int64_t budget = std::max<int64_t>(1, options_.prefill_tokens - decoding);
   int64_t guesses = options_.guessed_tokens;
-  std::vector<Share> shares;
-  // Sequences may be preempted on the way, the last first.
+  std::vector<StepPart> parts;
+  // reserve() may preempt sequences at the end of running_.
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& s = *running_[i];
     s.guess.clear();
@@ -265,81 +243,73 @@ std::vector<Batcher::Share> Batcher::plan() {
     }
     if (count == 0 || !reserve(s, count)) continue;
     if (s.pending() > 1) budget -= count;
-    shares.push_back({.sequence = &s, .count = count});
+    parts.push_back({.sequence = &s, .count = count});
   }
-  return shares;
+  return parts;
 }
 
-PortValues Batcher::inputs_for(int64_t tokens, int64_t sequences, int64_t wanted) const {
-  const auto zeros = [](const std::vector<int64_t>& sizes, int32_t value = 0) {
-    int64_t n = 1;
-    for (const int64_t size : sizes) n *= size;
-    return HostTensor::of<int32_t>(sizes, std::vector<int32_t>(static_cast<size_t>(n), value));
-  };
+PortValues Batcher::StepInputs::padded(int64_t token_count, int64_t sequence_count,
+                                       int64_t wanted_count, int64_t table) && {
   PortValues inputs;
-  for (const char* name : {"tokens", "positions"}) inputs.emplace(name, zeros({tokens}));
-  inputs.emplace("slots", zeros({tokens}, -1));
-  inputs.emplace("starts", zeros({sequences + 1}));
-  inputs.emplace("lengths", zeros({sequences}));
-  inputs.emplace("blocks", zeros({sequences, table_}));
-  inputs.emplace("wanted", zeros({wanted}));
+  const auto add = [&](const char* name, std::vector<int32_t>& values, std::vector<int64_t> sizes,
+                       int32_t filler) {
+    int64_t count = 1;
+    for (const int64_t size : sizes) count *= size;
+    values.resize(static_cast<size_t>(count), filler);
+    inputs.emplace(name, HostTensor::of<int32_t>(sizes, values));
+  };
+  add("starts", starts, {sequence_count + 1}, static_cast<int32_t>(tokens.size()));
+  add("tokens", tokens, {token_count}, 0);
+  add("positions", positions, {token_count}, 0);
+  add("slots", slots, {token_count}, -1);
+  add("lengths", lengths, {sequence_count}, 0);
+  add("blocks", blocks, {sequence_count, table}, 0);
+  add("wanted", wanted, {wanted_count}, 0);
   return inputs;
 }
 
-std::span<const float> Batcher::run(std::vector<Share>& shares) {
+std::span<const float> Batcher::run(std::vector<StepPart>& parts) {
   int64_t tokens = 0, wanted = 0;
-  for (Share& share : shares) {
-    const Sequence& s = *share.sequence;
-    tokens += share.count;
-    const bool reaches_end = share.count >= s.pending();
-    share.first_wanted = wanted;
-    share.wanted = reaches_end ? 1 + std::ssize(s.guess) : 0;
-    wanted += share.wanted;
+  for (StepPart& part : parts) {
+    const Sequence& s = *part.sequence;
+    tokens += part.count;
+    const bool reaches_end = part.count >= s.pending();
+    part.first_wanted = wanted;
+    part.wanted = reaches_end ? 1 + std::ssize(s.guess) : 0;
+    wanted += part.wanted;
   }
-  const int64_t sequences = rounded_up(std::ssize(shares));
-  const int64_t rows = std::max(sequences, rounded_up(tokens)), logits = rounded_up(wanted);
-  std::vector<int32_t> ids, positions, slots, starts, lengths, rows_wanted;
-  std::vector<int32_t> table(static_cast<size_t>(sequences * table_), 0);
-  for (size_t r = 0; r < shares.size(); ++r) {
-    const Sequence& s = *shares[r].sequence;
-    starts.push_back(static_cast<int32_t>(ids.size()));
-    for (int64_t i = 0; i < shares[r].count; ++i) {
-      const int64_t at = s.computed + i, behind = at - std::ssize(s.window);
-      ids.push_back(behind < 0 ? s.window[static_cast<size_t>(at)]
-                               : s.guess[static_cast<size_t>(behind)]);
-      positions.push_back(static_cast<int32_t>(at));
-      slots.push_back(static_cast<int32_t>(
+  const int64_t sequences = rounded_up(std::ssize(parts));
+  const int64_t rows = std::max(sequences, rounded_up(tokens));
+  StepInputs inputs;
+  for (const StepPart& part : parts) {
+    const Sequence& s = *part.sequence;
+    inputs.starts.push_back(static_cast<int32_t>(inputs.tokens.size()));
+    for (int64_t at = s.computed; at < s.computed + part.count; ++at) {
+      const int64_t guessed = at - std::ssize(s.window);
+      inputs.tokens.push_back(guessed < 0 ? s.window[static_cast<size_t>(at)]
+                                          : s.guess[static_cast<size_t>(guessed)]);
+      inputs.positions.push_back(static_cast<int32_t>(at));
+      inputs.slots.push_back(static_cast<int32_t>(
           s.blocks[static_cast<size_t>(at / kBlockRows)] * kBlockRows + at % kBlockRows));
     }
-    lengths.push_back(static_cast<int32_t>(s.computed + shares[r].count));
-    for (int64_t i = shares[r].wanted; i > 0; --i)
-      rows_wanted.push_back(static_cast<int32_t>(std::ssize(ids) - i));
-    std::ranges::copy(s.blocks, table.begin() + static_cast<int64_t>(r) * table_);
+    inputs.lengths.push_back(static_cast<int32_t>(s.computed + part.count));
+    for (int64_t i = part.wanted; i > 0; --i)
+      inputs.wanted.push_back(static_cast<int32_t>(std::ssize(inputs.tokens) - i));
+    inputs.blocks.insert(inputs.blocks.end(), s.blocks.begin(), s.blocks.end());
+    inputs.blocks.resize(inputs.lengths.size() * static_cast<size_t>(table_), 0);
   }
-  starts.resize(static_cast<size_t>(sequences) + 1, static_cast<int32_t>(ids.size()));
-  lengths.resize(static_cast<size_t>(sequences), 0);
-  ids.resize(static_cast<size_t>(rows), 0);
-  positions.resize(static_cast<size_t>(rows), 0);
-  slots.resize(static_cast<size_t>(rows), -1);
-  rows_wanted.resize(static_cast<size_t>(logits), 0);
-  PortValues inputs;
-  inputs.emplace("tokens", HostTensor::of<int32_t>({rows}, ids));
-  inputs.emplace("positions", HostTensor::of<int32_t>({rows}, positions));
-  inputs.emplace("slots", HostTensor::of<int32_t>({rows}, slots));
-  inputs.emplace("starts", HostTensor::of<int32_t>({sequences + 1}, starts));
-  inputs.emplace("lengths", HostTensor::of<int32_t>({sequences}, lengths));
-  inputs.emplace("blocks", HostTensor::of<int32_t>({sequences, table_}, table));
-  inputs.emplace("wanted", HostTensor::of<int32_t>({logits}, rows_wanted));
   counts_.tokens += tokens;
   counts_.padded_tokens += rows - tokens;
   ++counts_.steps;
-  return runner_->run_in_place(inputs).numbers;
+  return runner_
+      ->run_in_place(std::move(inputs).padded(rows, sequences, rounded_up(wanted), table_))
+      .numbers;
 }
 
-void Batcher::publish_full_blocks(Sequence& s) {
-  for (int64_t b = std::ssize(s.contents); (b + 1) * kBlockRows <= s.computed; ++b)
-    s.contents.push_back(
-        pool_.publish(s.blocks[static_cast<size_t>(b)], s.last_content(), s.block_tokens(b)));
+void Batcher::cache_full_blocks(Sequence& s) {
+  for (int64_t b = std::ssize(s.prefixes); (b + 1) * kBlockRows <= s.computed; ++b)
+    s.prefixes.push_back(
+        pool_.cache(s.blocks[static_cast<size_t>(b)], s.last_prefix(), s.block_tokens(b)));
 }
 
 void Batcher::grow(Sequence& s, int32_t token) {
@@ -352,7 +322,7 @@ void Batcher::grow(Sequence& s, int32_t token) {
   s.awaits_token = false;
 }
 
-/// A preempted sequence waits for its token, too: its keys are computed again with the token's.
+/// Finds a sequence that waits for its token; it may have been preempted meanwhile.
 Batcher::Sequence& Batcher::waiting_for_token(Id id) {
   Sequence* found = nullptr;
   const auto look = [&](const auto& list) {
@@ -371,11 +341,11 @@ Batcher::Id Batcher::fork(Id id, int32_t token) {
   const Sequence& from = waiting_for_token(id);
   auto s = std::make_unique<Sequence>(next_++, from.request);
   s->window = from.window;
-  // Full blocks are shared; keys in the last one are computed again.
-  for (size_t b = 0; b < from.contents.size(); ++b) {
-    pool_.add_user(from.blocks[b]);
+  // Share full blocks. The partial last block is computed again.
+  for (size_t b = 0; b < from.prefixes.size(); ++b) {
+    pool_.retain(from.blocks[b]);
     s->blocks.push_back(from.blocks[b]);
-    s->contents.push_back(from.contents[b]);
+    s->prefixes.push_back(from.prefixes[b]);
   }
   s->computed = std::ssize(s->blocks) * kBlockRows;
   counts_.shared += s->computed;
@@ -384,12 +354,12 @@ Batcher::Id Batcher::fork(Id id, int32_t token) {
   return forked_.back()->id;
 }
 
-bool Batcher::tell(Sequence& s, int32_t token, double logprob) {
+bool Batcher::take(Sequence& s, int32_t token, double logprob) {
   ++s.made;
   ++counts_.generated;
   const bool goes_on = !s.request.on_token || s.request.on_token(token, logprob);
   if (s.has_ended) {
-    // Cancelled by its own callback.
+    // The callback cancelled its own sequence.
   } else if (!goes_on) {
     finish(s, Finish::stopped);
   } else if (s.made == s.request.max_new_tokens) {
@@ -405,45 +375,45 @@ Batcher::Draw Batcher::draw_token(Sequence& s, std::span<const float> row) {
   return {token, s.request.wants_logprobs ? log_probability(row, token) : 0};
 }
 
-/// Every sequence has a sampler of its own, so the first tokens are drawn on all threads.
-void Batcher::draw_first_tokens(std::vector<Share>& shares, std::span<const float> logits) {
+/// Draws the first token of each sequence, in parallel: samplers are independent.
+void Batcher::draw_first_tokens(std::vector<StepPart>& parts, std::span<const float> logits) {
   const auto width = static_cast<size_t>(vocabulary_);
-  parallel_pieces(std::ssize(shares), thread_count(), [&](int64_t i, int) {
-    Share& share = shares[static_cast<size_t>(i)];
-    if (share.wanted > 0 && !share.sequence->request.on_logits)
-      share.first = draw_token(
-          *share.sequence, logits.subspan(static_cast<size_t>(share.first_wanted) * width, width));
+  parallel_pieces(std::ssize(parts), thread_count(), [&](int64_t i, int) {
+    StepPart& part = parts[static_cast<size_t>(i)];
+    if (part.wanted > 0 && !part.sequence->request.on_logits)
+      part.first = draw_token(
+          *part.sequence, logits.subspan(static_cast<size_t>(part.first_wanted) * width, width));
   });
 }
 
-void Batcher::accept(const Share& share, std::span<const float> logits) {
-  Sequence& s = *share.sequence;
+void Batcher::accept(const StepPart& part, std::span<const float> logits) {
+  Sequence& s = *part.sequence;
   if (s.has_ended) return;
   const int64_t before = std::ssize(s.window), guessed = std::ssize(s.guess);
-  s.computed = std::min(s.computed + share.count, before);
-  publish_full_blocks(s);
+  s.computed = std::min(s.computed + part.count, before);
+  cache_full_blocks(s);
   const auto width = static_cast<size_t>(vocabulary_);
   if (s.request.on_logits) {
-    if (share.wanted == 0) return;
+    if (part.wanted == 0) return;
     s.awaits_token = true;
-    const auto row = logits.subspan(static_cast<size_t>(share.first_wanted) * width, width);
+    const auto row = logits.subspan(static_cast<size_t>(part.first_wanted) * width, width);
     return s.request.on_logits(s.id, row);
   }
   int64_t right = 0;
-  for (int64_t i = 0; i < share.wanted; ++i) {
-    const auto row = logits.subspan(static_cast<size_t>(share.first_wanted + i) * width, width);
-    const Draw draw = i == 0 ? share.first : draw_token(s, row);
+  for (int64_t i = 0; i < part.wanted; ++i) {
+    const auto row = logits.subspan(static_cast<size_t>(part.first_wanted + i) * width, width);
+    const Draw draw = i == 0 ? part.first : draw_token(s, row);
     const int32_t token = draw.token;
-    if (!tell(s, token, draw.logprob)) break;
+    if (!take(s, token, draw.logprob)) break;
     if (i == guessed || token != s.guess[static_cast<size_t>(i)] || s.computed == 0) break;
     ++right;
-    ++s.computed;  // the keys of this token are in the pool already
+    ++s.computed;  // the guessed token was right, so its keys are cached
   }
   if (guessed == 0) return;
   counts_.guessed += guessed;
   counts_.guessed_right += right;
   s.lookup.learn(guessed, right);
-  if (!s.has_ended) publish_full_blocks(s);
+  if (!s.has_ended) cache_full_blocks(s);
 }
 
 bool Batcher::step() {
@@ -454,17 +424,17 @@ bool Batcher::step() {
   for (SequencePtr& s : forked_) running_.push_back(std::move(s));
   forked_.clear();
   admit();
-  // Sequences that await a token may hold the blocks that others need to get theirs.
+  // Sequences that wait for a token may hold all blocks: preempt them until another one can run.
   while (!has_work() && !running_.empty() &&
          std::ranges::any_of(waiting_, [](const SequencePtr& s) { return !s->awaits_token; })) {
     preempt(*running_.back());
     admit();
   }
   if (!has_work()) return false;
-  std::vector<Share> shares = plan();
-  const std::span<const float> logits = run(shares);
-  draw_first_tokens(shares, logits);
-  for (const Share& share : shares) accept(share, logits);
+  std::vector<StepPart> parts = plan();
+  const std::span<const float> logits = run(parts);
+  draw_first_tokens(parts, logits);
+  for (const StepPart& part : parts) accept(part, logits);
   std::erase_if(running_, [](const SequencePtr& s) { return s->has_ended; });
   return true;
 }

@@ -1,9 +1,10 @@
 #pragma once
-// Batcher: generates many texts at once. A step runs the model over the new tokens of all running
-// sequences: one of each sequence that decodes, and a chunk of the prompts of others. Sequences may
-// be added and cancelled between any two steps. Keys and values lie in a pool of blocks
-// (block_pool.h); if it is exhausted, the youngest sequence gives its blocks back and is computed
-// again later. A sequence gets the tokens that it would get alone, bit for bit.
+// Batcher generates many texts at once (continuous batching). A step runs the model over the new
+// tokens of all running sequences: one token of each sequence that decodes, and chunks of the
+// prompts of others. Sequences may be added and cancelled between any two steps. The KV cache is a
+// pool of blocks (block_pool.h). If it is exhausted, the youngest sequence is preempted: its blocks
+// are freed and computed again later. A sequence gets the tokens that it would get alone, bit for
+// bit.
 
 #include <cstdint>
 #include <deque>
@@ -21,18 +22,16 @@
 namespace brrr::infer {
 
 struct BatcherOptions {
-  DType precision = DType::f32;  // of weights, products and the cache
-  int64_t parallel = 16;         // the most sequences that run at once
-  /// The most tokens that a step reads while it reads prompts, those of the sequences that decode
-  /// included.
+  DType precision = DType::f32;  // dtype of weights, products and the cache
+  int64_t parallel = 16;         // maximum number of running sequences
+  /// Maximum number of tokens of a step that reads prompts, decoding sequences included.
   int64_t prefill_tokens = 256;
-  /// Positions of a sequence, after which it forgets the older half; 0: the model's context, which
-  /// is also the most.
+  /// Maximum length of a sequence, which then drops its older half; 0: the model's context.
   int64_t context = 0;
-  /// Positions of the pool, rounded up to blocks; 0: room for `parallel` sequences of `context`
-  /// positions. Fewer if the memory limit allows fewer, but room for one sequence at least.
+  /// Size of the pool in positions, rounded up to blocks; 0: `parallel` sequences of `context`
+  /// positions. It is smaller if the memory limit requires it, but holds one sequence.
   int64_t pool_positions = 0;
-  /// The most tokens that prompt lookup guesses in a step, over all sequences.
+  /// Maximum number of tokens that prompt lookup guesses in a step, over all sequences.
   int64_t guessed_tokens = 0;
   Memory memory = {};  // limit of the process; by default none
 };
@@ -44,37 +43,36 @@ enum class Finish {
   cancelled,  // by cancel()
 };
 
-/// Names a sequence of a batcher.
+/// Identifies a sequence of a batcher.
 using SequenceId = int64_t;
 
 struct SequenceRequest {
   std::vector<int32_t> prompt;  // at least one token
   Sampling sampling = {};
-  uint32_t sample_number = 0;  // another stream of random numbers for each answer to a prompt
+  uint32_t sample_number = 0;  // selects the stream of random numbers
   int64_t max_new_tokens = 0;
   bool wants_logprobs = false;
-  /// Tokens that are guessed per step from earlier occurrences of the last tokens in the text, and
-  /// kept if the model chooses them, too; 0: none. The text is the same.
+  /// Maximum number of tokens guessed per step by prompt_lookup.h; 0: none. It does not change the
+  /// text.
   int64_t prompt_lookup = 0;
-  /// Gets each token as it comes, with its log probability before temperature and penalties (0
-  /// unless it is wanted); may return false to end the sequence.
+  /// Receives each token and its log probability before temperature and penalties (0 unless
+  /// wants_logprobs). Returns whether the sequence continues.
   std::function<bool(int32_t token, double logprob)> on_token = {};
   std::function<void(Finish)> on_finish = {};
-  /// Gets the logits [V] behind the sequence instead of a token that was drawn from them. The
-  /// sequence then waits until append(), fork() and cancel() say how it goes on;
-  /// `max_new_tokens`, `on_token` and what draws tokens are ignored.
+  /// If set, no token is sampled: it receives the next-token logits [V], and the sequence waits for
+  /// append(), fork() or cancel(). Sampling options, max_new_tokens and on_token are ignored.
   std::function<void(SequenceId, std::span<const float> logits)> on_logits = {};
 };
 
-/// Counts since the beginning.
+/// Statistics since the batcher was made.
 struct BatcherCounts {
   int64_t steps = 0;
-  int64_t tokens = 0;         // that the model read: prompts and what it generated
-  int64_t padded_tokens = 0;  // rows that were computed beside them, to share programs
+  int64_t tokens = 0;         // input tokens of the model
+  int64_t padded_tokens = 0;  // rows of padding, because programs have fixed sizes
   int64_t generated = 0;
-  int64_t shared = 0;                      // tokens of prompts whose keys were in the pool already
-  int64_t preempted = 0;                   // sequences that gave their blocks back
-  int64_t guessed = 0, guessed_right = 0;  // by prompt lookup
+  int64_t shared = 0;                      // prompt tokens found in the prefix cache
+  int64_t preempted = 0;                   // preemptions
+  int64_t guessed = 0, guessed_right = 0;  // tokens of prompt lookup
 };
 
 class Batcher {
@@ -87,18 +85,16 @@ class Batcher {
           std::shared_ptr<const WeightSource> weights, const BatcherOptions& options = {});
   ~Batcher();
 
-  /// Whether the backend reads keys and values in blocks.
-  static bool runs_on(const Backend& backend);
-
-  /// Queues a sequence. Throws UserError for a prompt that is empty or has tokens outside the
-  /// vocabulary. A prompt longer than the context loses its beginning, as Generator's does.
+  /// Queues a sequence. Of a prompt longer than the context only the last half context is read, as
+  /// Generator does. Throws UserError for a prompt that is empty or has tokens outside the
+  /// vocabulary.
   Id add(SequenceRequest request);
   /// Ends a sequence. Does nothing for one that has ended.
   void cancel(Id id);
-  /// Continues a sequence that waits for a token behind its logits.
+  /// Appends a token to a sequence that waits for one (on_logits).
   void append(Id id, int32_t token);
-  /// Adds a sequence that continues the waiting sequence `id` by `token`, and shares its full
-  /// blocks. The waiting one may be continued, forked again or cancelled.
+  /// Adds a copy of the waiting sequence `id`, with `token` appended, that shares its full blocks.
+  /// The original still waits for its token.
   Id fork(Id id, int32_t token);
   /// Runs one step. Returns false, and does nothing, if all sequences have ended or wait for their
   /// token.
@@ -108,7 +104,7 @@ class Batcher {
   int64_t running() const { return std::ssize(running_) + std::ssize(forked_); }
   int64_t context() const { return context_; }
   int64_t pool_blocks() const { return pool_.blocks(); }
-  /// Bytes of the pool over all layers.
+  /// Size of the pool in bytes, over all layers.
   int64_t pool_bytes() const;
   const BatcherCounts& counts() const { return counts_; }
 
@@ -119,12 +115,18 @@ class Batcher {
     int32_t token = 0;
     double logprob = 0;
   };
-  /// The part of a step that one sequence has.
-  struct Share {
+  /// The part of one sequence in a step.
+  struct StepPart {
     Sequence* sequence;
-    int64_t count;                         // tokens that are run
-    int64_t first_wanted = 0, wanted = 0;  // rows of logits
-    Draw first = {};                       // from the first of them
+    int64_t count;                         // input tokens
+    int64_t first_wanted = 0, wanted = 0;  // rows of the logits
+    Draw first = {};                       // token drawn from the first of these rows
+  };
+  /// Inputs of Model::decode_sequences(). Rows beyond those of the sequences are padding.
+  struct StepInputs {
+    std::vector<int32_t> tokens, positions, slots, starts, lengths, blocks, wanted;
+    /// Pads to these sizes, of which `table` is the length of a row of `blocks`.
+    PortValues padded(int64_t tokens, int64_t sequences, int64_t wanted, int64_t table) &&;
   };
 
   void build(const Backend& backend, std::shared_ptr<const WeightSource> weights,
@@ -132,23 +134,22 @@ class Batcher {
   int64_t bytes_per_block() const;
   void admit();
   bool waits_for_prefix(const Sequence& s) const;
-  std::vector<Share> plan();
-  /// Gets the blocks for the next `count` tokens. Returns false if the sequence was preempted
-  /// instead.
+  std::vector<StepPart> plan();
+  /// Allocates blocks for the next `count` tokens and preempts the youngest sequences if the pool
+  /// is exhausted. Returns false if that was this sequence.
   bool reserve(Sequence& s, int64_t count);
   void preempt(Sequence& s);
   void release_blocks(Sequence& s);
-  std::span<const float> run(std::vector<Share>& shares);
-  PortValues inputs_for(int64_t tokens, int64_t sequences, int64_t wanted) const;
+  std::span<const float> run(std::vector<StepPart>& parts);
   Sequence& waiting_for_token(Id id);
-  /// Tells a token that was chosen. Returns whether the sequence goes on.
-  bool tell(Sequence& s, int32_t token, double logprob);
-  /// Adds a token to the window, which forgets its older half if it is full.
+  /// Passes a sampled token on and appends it. Returns whether the sequence continues.
+  bool take(Sequence& s, int32_t token, double logprob);
+  /// Appends a token to the window, which drops its older half first if it is full.
   void grow(Sequence& s, int32_t token);
   static Draw draw_token(Sequence& s, std::span<const float> row);
-  void draw_first_tokens(std::vector<Share>& shares, std::span<const float> logits);
-  void accept(const Share& share, std::span<const float> logits);
-  void publish_full_blocks(Sequence& s);
+  void draw_first_tokens(std::vector<StepPart>& parts, std::span<const float> logits);
+  void accept(const StepPart& part, std::span<const float> logits);
+  void cache_full_blocks(Sequence& s);
   void finish(Sequence& s, Finish why);
 
   models::ModelPtr model_;
@@ -156,9 +157,9 @@ class Batcher {
   int64_t vocabulary_, context_, table_;
   BlockPool pool_;
   std::unique_ptr<Runner> runner_;
-  std::deque<SequencePtr> waiting_;   // the first is admitted first
+  std::deque<SequencePtr> waiting_;   // in the order of admission
   std::vector<SequencePtr> running_;  // the oldest first
-  std::vector<SequencePtr> forked_;   // run from the next step on
+  std::vector<SequencePtr> forked_;   // join running_ at the next step
   Id next_ = 1;
   BatcherCounts counts_;
 };

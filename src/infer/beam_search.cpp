@@ -19,7 +19,7 @@ BeamSearch::BeamSearch(Batcher& batcher, std::vector<int32_t> prompt, BeamOption
   beams_.push_back({.id = batcher_.add(std::move(request)), .ids = {}});
 }
 
-/// So many that enough are left if every beam ends by every token that can end it.
+/// Number of candidates to keep, so that enough are left if all end tokens are among them.
 size_t BeamSearch::candidates() const {
   return std::max<size_t>(2, 1 + options_.ends.size()) * static_cast<size_t>(options_.beams);
 }
@@ -74,7 +74,7 @@ void BeamSearch::select() {
       }
     return finish();
   }
-  // The first child of a beam goes on with its sequence, the others fork it.
+  // The first child of a beam continues its sequence, the others fork it.
   std::vector<Beam> next;
   std::vector<bool> goes_on(beams_.size(), false);
   for (const Candidate& c : chosen) {
@@ -104,7 +104,7 @@ void BeamSearch::add_hypothesis(std::vector<int32_t> ids, double sum, int64_t le
   if (std::ssize(done_) > options_.beams) done_.pop_back();
 }
 
-/// Whether no running beam can become better than the worst of enough hypotheses.
+/// Returns whether there are enough hypotheses and no beam can still beat the worst of them.
 bool BeamSearch::cannot_improve(double best_sum, int64_t length) const {
   if (std::ssize(done_) < options_.beams) return false;
   return done_.back().score >=

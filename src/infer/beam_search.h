@@ -1,8 +1,8 @@
 #pragma once
-// BeamSearch: the likeliest continuations of a prompt, several beams at once, whose common tokens
-// share their blocks in the batcher's pool. Scores and the end of the search are those of
-// transformers' num_beams with early_stopping=False: a continuation's score is the sum of its log
-// probabilities divided by its length to the power of the length penalty.
+// BeamSearch finds likely continuations of a prompt. Beams are sequences of a batcher, which share
+// the full blocks of their common tokens. It follows transformers' beam search with
+// early_stopping=False: the score of a continuation is the sum of its log probabilities divided by
+// its length to the power of the length penalty.
 
 #include <cstdint>
 #include <functional>
@@ -17,24 +17,24 @@ namespace brrr::infer {
 struct BeamOptions {
   int64_t beams = 4;
   int64_t max_new_tokens = 0;
-  double length_penalty = 1;    // above 0: longer texts are preferred
-  std::set<int32_t> ends = {};  // tokens that end a text
+  double length_penalty = 1;    // larger values prefer longer texts
+  std::set<int32_t> ends = {};  // end tokens
 };
 
-/// A continuation of the prompt.
+/// A finished continuation of the prompt.
 struct Hypothesis {
   std::vector<int32_t> ids;  // without the token that ended it
   double score = 0;
-  bool has_ended = false;  // by a token, not at max_new_tokens
+  bool has_ended = false;  // by an end token; else max_new_tokens was reached
 };
 
 class BeamSearch {
  public:
-  /// Gets at most options.beams hypotheses, the best first.
+  /// Receives at most options.beams hypotheses, the best first.
   using OnFinish = std::function<void(std::vector<Hypothesis>)>;
 
-  /// Queues the search in the batcher, whose `parallel` is at least the number of beams; its steps
-  /// advance it. The batcher outlives it. Throws as Batcher::add does.
+  /// Queues the search; steps of the batcher advance it. The batcher must outlive this and allow as
+  /// many running sequences as there are beams. Throws as Batcher::add does.
   BeamSearch(Batcher& batcher, std::vector<int32_t> prompt, BeamOptions options,
              OnFinish on_finish);
   BeamSearch(const BeamSearch&) = delete;
@@ -50,7 +50,7 @@ class BeamSearch {
     Batcher::Id id = 0;
     std::vector<int32_t> ids;
     double score = 0;
-    std::vector<Candidate> next = {};  // once its logits are there
+    std::vector<Candidate> next = {};  // empty until the logits of the step are known
   };
 
   size_t candidates() const;

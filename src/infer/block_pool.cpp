@@ -7,7 +7,7 @@
 namespace brrr::infer {
 namespace {
 
-/// Blocks that attention reads as one, if they are neighbours: 192 keys.
+/// Blocks of 192 keys, which attention reads without a copy if they are consecutive.
 constexpr int32_t kRun = 12;
 
 }  // namespace
@@ -16,13 +16,13 @@ BlockPool::BlockPool(int64_t blocks) : state_(static_cast<size_t>(blocks)) {
   for (int32_t b = 0; b < blocks; ++b) free_.insert(free_.end(), b);
 }
 
-std::optional<std::pair<int32_t, BlockPool::Content>> BlockPool::share(Content before,
-                                                                       const Tokens& tokens) {
-  const auto found = published_.find({before, tokens});
-  if (found == published_.end()) return std::nullopt;
+std::optional<std::pair<int32_t, BlockPool::Prefix>> BlockPool::find(Prefix before,
+                                                                     const Tokens& tokens) {
+  const auto found = cached_.find({before, tokens});
+  if (found == cached_.end()) return std::nullopt;
   Block& block = at(found->second);
-  if (block.users++ == 0) unused_.erase(block.unused);
-  return std::pair{found->second, block.content};
+  if (block.references++ == 0) evictable_.erase(block.evictable);
+  return std::pair{found->second, block.prefix};
 }
 
 bool BlockPool::is_free_run(int32_t first) const {
@@ -35,7 +35,7 @@ bool BlockPool::is_free_run(int32_t first) const {
 
 std::optional<int32_t> BlockPool::take(int64_t index, int32_t last) {
   const auto use = [&](int32_t block) {
-    at(block).users = 1;
+    at(block).references = 1;
     return block;
   };
   if (!free_.empty()) {
@@ -53,30 +53,30 @@ std::optional<int32_t> BlockPool::take(int64_t index, int32_t last) {
     free_.erase(chosen);
     return use(block);
   }
-  if (unused_.empty()) return std::nullopt;
-  const int32_t block = unused_.front();
-  unused_.pop_front();
-  published_.erase(at(block).entry);
-  at(block).content = 0;
+  if (evictable_.empty()) return std::nullopt;
+  const int32_t block = evictable_.front();
+  evictable_.pop_front();
+  cached_.erase(at(block).entry);
+  at(block).prefix = 0;
   return use(block);
 }
 
-BlockPool::Content BlockPool::publish(int32_t block, Content before, const Tokens& tokens) {
-  BRRR_CHECK(at(block).users > 0 && at(block).content == 0, "block {} cannot be published", block);
-  const auto [entry, is_new] = published_.try_emplace({before, tokens}, block);
-  if (!is_new) return at(entry->second).content;
+BlockPool::Prefix BlockPool::cache(int32_t block, Prefix before, const Tokens& tokens) {
+  BRRR_CHECK(at(block).references > 0 && at(block).prefix == 0, "block {} cannot be cached", block);
+  const auto [entry, is_new] = cached_.try_emplace({before, tokens}, block);
+  if (!is_new) return at(entry->second).prefix;
   at(block).entry = entry;
-  return at(block).content = next_++;
+  return at(block).prefix = next_++;
 }
 
 void BlockPool::release(int32_t block) {
   Block& b = at(block);
-  BRRR_CHECK(b.users > 0, "block {} has no users", block);
-  if (--b.users > 0) return;
-  if (b.content == 0)
+  BRRR_CHECK(b.references > 0, "block {} has no references", block);
+  if (--b.references > 0) return;
+  if (b.prefix == 0)
     free_.insert(block);
   else
-    b.unused = unused_.insert(unused_.end(), block);
+    b.evictable = evictable_.insert(evictable_.end(), block);
 }
 
 }  // namespace brrr::infer

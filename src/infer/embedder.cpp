@@ -12,7 +12,7 @@ namespace brrr::infer {
 
 namespace {
 
-/// Returns how many of the ordered rows, at least one, make the next batch, and its tokens.
+/// Returns the number of rows, at least one, and of tokens of the next batch.
 std::pair<size_t, int64_t> next_batch(std::span<const EncoderRow> rows,
                                       std::span<const size_t> order, const BatchLimits& limits,
                                       const std::function<int64_t(int64_t longest)>& padded) {

@@ -27,17 +27,17 @@ class Embedder {
   virtual void run(std::span<const EncoderRow> rows, const OnRow& on_row) = 0;
 };
 
-/// The most that a batch holds. One row always makes a batch, however long it is.
+/// Limits of a batch. A single row is allowed to exceed them.
 struct BatchLimits {
   int64_t tokens = 16384;  // padding counts where rows are padded
   int64_t rows = 0;        // 0: any number
   int64_t places = 64;     // bounds the memory of logits over the vocabulary
 };
 
-/// Calls f with the indices of rows that are computed together: rows of similar length within
-/// `limits`, the longest first. `padded` gives the tokens that a row takes if the longest row of
-/// its batch has so many; without it a row takes its own. A batch for which f throws UserError with
-/// exit code 3 is halved, and so are all after it: `limits` are smaller then.
+/// Sorts rows by length and calls f with the indices of each batch, the longest rows first.
+/// `padded(longest)` returns the tokens of a row that is padded to the longest of its batch;
+/// without it rows are not padded. If f throws UserError with exit code 3 (out of memory), `limits`
+/// are halved and the batch is tried again.
 void run_in_batches(std::span<const EncoderRow> rows, BatchLimits& limits,
                     const std::function<int64_t(int64_t longest)>& padded,
                     const std::function<void(std::span<const size_t> chosen)>& f);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/human.h"
-#include "ops/ops.h"
+#include "runtime/attention_support.h"
 
 namespace brrr::infer {
 namespace {
@@ -36,21 +36,7 @@ std::string summary_of(const models::Model& model) {
 }  // namespace
 
 TextLayout text_layout(const models::Model& model, const Backend& backend) {
-  if (!model.has_flat()) return TextLayout::padded;
-  Graph g;
-  const Value x = g.input("x", {1, 24}, DType::f32);
-  const AttentionPlaces places{.heads = 1,
-                               .kv_heads = 1,
-                               .width = 8,
-                               .value_width = 8,
-                               .q = {0, 0, true},
-                               .k = {0, 8, true},
-                               .v = {0, 16, true},
-                               .y_in_rows = true};
-  AttentionOptions options;
-  options.starts = g.input("starts", {2}, DType::i32);
-  const Value y = attention(std::span(&x, 1), places, options).y;
-  return backend.target().runs(g, y.id.node) ? TextLayout::flat : TextLayout::padded;
+  return model.has_flat() && runs_ragged_attention(backend) ? TextLayout::flat : TextLayout::padded;
 }
 
 namespace {

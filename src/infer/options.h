@@ -38,11 +38,11 @@ struct GenerateOptions {
   bool cache = true;   // keys and values are kept; false recomputes every token (to compare)
   bool stream = true;  // print tokens as they come
   // For many prompts:
-  int64_t parallel = 16;         // texts at once
-  int64_t prefill_tokens = 256;  // tokens of prompts that a step reads
-  int64_t beam_size = 1;         // above 1: the likeliest texts, found by so many beams
-  double length_penalty = 1;     // of beams
-  int64_t prompt_lookup = 0;     // tokens guessed from the text itself; 0: none
+  int64_t parallel = 16;         // maximum number of texts at once
+  int64_t prefill_tokens = 256;  // maximum number of tokens of a step that reads prompts
+  int64_t beam_size = 1;         // above 1: beam search
+  double length_penalty = 1;     // exponent of the length in the score of a beam
+  int64_t prompt_lookup = 0;     // maximum number of tokens guessed per step; 0: none
   bool ordered = false;          // answers in the order of the prompts, not as they end
   bool logprobs = false;
   bool json = false;  // one JSON object on standard output

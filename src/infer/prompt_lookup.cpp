@@ -5,9 +5,9 @@
 namespace brrr::infer {
 namespace {
 
-constexpr int64_t kLongest = 3;       // tokens at the end of the text that are looked up
-constexpr double kWorthwhile = 0.15;  // a row costs a part of a step
-constexpr int64_t kPause = 32;        // steps without a guess after too many wrong ones
+constexpr int64_t kLongest = 3;       // maximum length of the n-gram that is looked up
+constexpr double kWorthwhile = 0.15;  // acceptance rate below which guessing pauses
+constexpr int64_t kPause = 32;        // steps of a pause
 
 }  // namespace
 
@@ -20,7 +20,7 @@ std::vector<int32_t> PromptLookup::guess(std::span<const int32_t> text, int64_t 
   }
   for (int64_t n = std::min(kLongest, size - 1); n > 0; --n) {
     const auto end = text.last(static_cast<size_t>(n));
-    // The latest occurrence in front of the end itself.
+    // Search backwards for the latest earlier occurrence.
     for (int64_t at = size - n - 1; at >= 0; --at) {
       if (!std::ranges::equal(text.subspan(static_cast<size_t>(at), static_cast<size_t>(n)), end))
         continue;
@@ -37,7 +37,7 @@ void PromptLookup::learn(int64_t guessed, int64_t right) {
   rate_ += kRecent * (static_cast<double>(right) / static_cast<double>(guessed) - rate_);
   if (rate_ >= kWorthwhile) return;
   pause_ = kPause;
-  rate_ = 2 * kWorthwhile;  // a few guesses decide again
+  rate_ = 2 * kWorthwhile;  // a few guesses after the pause decide again
 }
 
 }  // namespace brrr::infer

@@ -60,11 +60,12 @@ AttentionOptions CausalRows::attention(double scale, int64_t window) const {
   options.position = first;
   options.mask = padding;
   options.starts = starts;
-  options.longest = longest;
   if (blocks) {
     options.lengths = blocks->lengths;
     options.blocks = blocks->table;
     options.block_rows = kBlockRows;
+  } else {
+    options.longest = longest;
   }
   return options;
 }
@@ -187,9 +188,7 @@ Graph CausalModel::decode_sequences(const SequencesBinding& b) const {
   BRRR_CHECK(b.tokens > 0 && b.sequences > 0 && b.wanted > 0 && b.blocks > 0 && b.table > 0,
              "a step without tokens, sequences or blocks");
   Graph g;
-  CausalRows rows{g.input("tokens", {b.tokens}, DType::i32), sizes().context};
-  rows.position_ids = g.input("positions", {b.tokens}, DType::i32);
-  rows.starts = g.input("starts", {b.sequences + 1}, DType::i32);
+  CausalRows rows = flat_rows(g, {.tokens = b.tokens, .texts = b.sequences});
   rows.blocks = BlockCache{b.blocks, b.cache, g.input("blocks", {b.sequences, b.table}, DType::i32),
                            g.input("lengths", {b.sequences}, DType::i32),
                            g.input("slots", {b.tokens}, DType::i32)};

@@ -14,14 +14,14 @@
 
 namespace brrr::models {
 
-/// The cache of a graph that extends many sequences: a pool of blocks of kBlockRows positions each,
-/// and which of them belong to which sequence.
+/// The KV cache of decode_sequences(): a pool of blocks of kBlockRows positions, and the blocks of
+/// each sequence.
 struct BlockCache {
-  int64_t blocks = 0;        // in the pool
-  DType dtype = DType::f32;  // of keys and values
+  int64_t blocks = 0;        // size of the pool
+  DType dtype = DType::f32;  // dtype of keys and values
   Value table;               // [R, M] i32: the blocks of each sequence, in order
-  Value lengths;             // [R] i32: positions of each sequence, those of this call included
-  Value slots;               // [N] i32: row of the pool that each token writes; -1: none
+  Value lengths;             // [R] i32: length of each sequence, new tokens included
+  Value slots;               // [N] i32: row of the pool for each new token; -1: none
 };
 
 /// The rows that a graph computes: where they stand, and the cache that they extend, if there is
@@ -36,9 +36,9 @@ struct CausalRows {
   std::optional<int64_t> past = std::nullopt;        // tokens of a cache in inputs
   std::optional<Value> position_ids = std::nullopt;  // i32[B, T], instead of places in the row
   std::optional<Value> padding = std::nullopt;       // f32[B, 1, 1, S], added to scores
-  // What only flat rows have, beside position_ids i32[N]:
+  // Flat rows only; they also have position_ids i32[N]:
   std::optional<Value> starts = std::nullopt;  // i32[R + 1]
-  int64_t longest = 0;                         // tokens that a sequence may have; 0: N
+  int64_t longest = 0;                         // upper bound on the length of a sequence; 0: N
   std::optional<BlockCache> blocks = std::nullopt;
 
   bool is_flat() const { return starts.has_value(); }
@@ -57,17 +57,17 @@ struct CausalRows {
   /// "past_key_values.<layer>.<name>" with `part` behind it, which is then the output
   /// "present.<layer>.<name>". Without a cache it returns `part`.
   Value append_to_cache(const char* name, int64_t layer, Value part, int64_t width) const;
-  /// Causal attention among these rows: which keys a query sees, and where they lie.
+  /// Returns the options of causal attention among these rows.
   AttentionOptions attention(double scale, int64_t window = 0) const;
 };
 
-/// q, k and v as the operands of attention.
+/// The operands of attention and where q, k and v lie in them.
 struct HeadSources {
   std::vector<Value> sources;
   HeadPlace q, k, v;
 };
-/// qkv: [..., 3 C], the heads of q, of k and of v side by side, each of `head_width` columns.
-/// Without a cache they are read where they lie; else k and v are appended to the cache.
+/// Splits the result of one product for q, k and v. qkv: [..., 3 C], the heads of q, of k and of v
+/// side by side, `head_width` columns each. With a cache k and v are appended to it.
 HeadSources heads_in_one(const CausalRows& rows, int64_t layer, Value qkv, int64_t head_width);
 
 /// The product that makes logits.
@@ -139,7 +139,6 @@ class CausalModel : public Model {
   Graph loss(int64_t batch, int64_t length) const final;
   Graph forward(Dim batch, Dim length) const final;
   Graph decode(const DecodeBinding& binding) const final;
-  bool has_sequences() const final { return true; }
   Graph decode_sequences(const SequencesBinding& binding) const final;
   bool has_flat_loss() const final { return true; }
   Graph flat_loss(const FlatBinding& binding) const final;

@@ -136,7 +136,7 @@ class CausalTextModel final : public Model {
     return rows;
   }
 
-  /// Concatenated texts, as their last tokens are found.
+  /// Returns the rows as pooled() takes them.
   static EncoderRows texts_of(const CausalRows& causal) {
     EncoderRows rows;
     rows.tokens = causal.tokens;

@@ -11,6 +11,7 @@
 
 #include "models/causal_lm.h"
 #include "models/config_table.h"
+#include "models/encoder.h"
 
 namespace brrr::models {
 
@@ -81,6 +82,23 @@ class ConfiguredModel : public Base {
   }
 
   C c_;
+};
+
+/// The encoder of a configuration that has a task.
+template <typename C>
+class ConfiguredEncoder : public ConfiguredModel<C, EncoderModel> {
+ public:
+  using ConfiguredModel<C, EncoderModel>::ConfiguredModel;
+
+  Task task() const override { return this->c_.task; }
+  ModelPtr with_task(const Task& task) const override {
+    if (task.head == Head::next_token)
+      user_error("[{}] an encoder has no head that predicts the next token",
+                 this->architecture().name);
+    C c = this->c_;
+    c.task = task;
+    return c.model();
+  }
 };
 
 /// The causal language model of a configuration that has a net().

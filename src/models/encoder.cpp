@@ -59,7 +59,7 @@ class FlatPooler {
   }
   /// f32 [R, 1]
   Value lengths() const { return column(cast(ends_ - firsts_, DType::f32)); }
-  /// At least 1, so that empty texts have a mean of 0 and no gradient, instead of NaN.
+  /// Clamps a divisor so that an empty text has a mean of 0 and no gradient, instead of NaN.
   Value at_least_one(Value x) const { return maximum(x, scalar(g_, 1)); }
   Value counts() const {
     return at_least_one(prompt_ == 0 ? lengths() : lengths() - static_cast<double>(prompt_));

@@ -18,7 +18,7 @@ struct EncoderRows {
   std::optional<Value> types;      // like tokens: which of two texts a token belongs to
   std::optional<Value> starts;     // [R + 1] i32: text r is tokens [starts[r], starts[r + 1])
   std::optional<Value> positions;  // [N] i32: of a token in its text
-  int64_t longest = 0;             // tokens that a flat text may have; 0: N
+  int64_t longest = 0;             // upper bound on the length of a flat text; 0: N
   std::optional<Value> lengths;    // [B] i32, each from 1 to T: padding stands behind a text
   std::optional<Value> is_real;    // [B, T] bool: padding stands anywhere
   bool is_flat() const { return starts.has_value(); }
@@ -35,7 +35,7 @@ class EncoderNet {
   virtual Value trunk(const EncoderRows& rows) const = 0;
   /// x: [..., C]. The head of masked language models; returns [..., V].
   virtual Value token_logits(Value x) const = 0;
-  /// pooled: [R, C], the trunk's rows as EncoderModel::text_pooling() pools them. Returns [R, K].
+  /// pooled: [R, C], one vector per text, pooled by EncoderModel::text_pooling(). Returns [R, K].
   virtual Value text_logits(Value pooled) const = 0;
   /// x: [..., C], a trunk's. Returns [..., K].
   virtual Value tag_logits(Value x) const = 0;
@@ -85,15 +85,15 @@ class EncoderModel : public Model {
   virtual std::unique_ptr<EncoderNet> build(Parameters& p, std::optional<Value> rng_key) const = 0;
   virtual bool has_dropout() const = 0;
   void declare(Parameters& p) const final { build(p, std::nullopt); }
-  /// Which vector of a text EncoderNet::text_logits reads.
+  /// The pooling in front of EncoderNet::text_logits().
   virtual Pooling text_pooling() const { return Pooling::cls; }
 
  private:
-  /// Appends the inputs of padded rows, or of concatenated texts.
+  /// Append the inputs of padded rows, or of concatenated texts, to the graph.
   EncoderRows padded_rows(Graph& g, Dim batch, Dim length) const;
   EncoderRows flat_rows(Graph& g, const FlatBinding& binding) const;
   Value head_of(const EncoderNet& net, Value x, const EncoderRows& rows) const;
-  /// Appends the loss of the rows, whose inputs are in the graph.
+  /// Appends the loss of `rows` to the graph, as the output "loss".
   void add_loss(Graph& g, const EncoderRows& rows, bool trains) const;
 };
 

@@ -87,7 +87,7 @@ Graph Model::forward_at(int64_t, int64_t, int64_t) const {
   throw InternalError("forward_at of " + architecture().name);
 }
 Graph Model::decode_sequences(const SequencesBinding&) const {
-  // A model that generates no text says there what it is for.
+  // decode() of such a model throws an error that names the verbs for it.
   decode({});
   throw InternalError("decode_sequences() of " + architecture().name);
 }

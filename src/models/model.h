@@ -58,8 +58,8 @@ struct FileNames {
 /// The sizes of a graph for concatenated texts.
 struct FlatBinding {
   int64_t tokens = 1, texts = 1;                 // N, R
-  std::optional<int64_t> places = std::nullopt;  // P: the logits of so many tokens alone
-  int64_t longest = 0;                           // tokens that a text may have; 0: the context
+  std::optional<int64_t> places = std::nullopt;  // P: compute the logits of P tokens only
+  int64_t longest = 0;  // upper bound on the length of a text; 0: the context
 };
 
 /// The sizes that a decoding graph is bound to.
@@ -70,16 +70,16 @@ struct DecodeBinding {
   DType cache = DType::f32;
 };
 
-/// Positions of a block of a cache in blocks.
+/// Number of positions in a block of a KV cache.
 inline constexpr int64_t kBlockRows = 16;
 
-/// The sizes of a graph that extends many sequences at once.
+/// The sizes of a decode_sequences() graph.
 struct SequencesBinding {
-  int64_t tokens = 1;     // N, of all sequences
+  int64_t tokens = 1;     // N, new tokens of all sequences
   int64_t sequences = 1;  // R
-  int64_t wanted = 1;     // P: tokens whose logits are wanted
-  int64_t table = 1;      // M: blocks that a sequence may have
-  int64_t blocks = 1;     // in the pool
+  int64_t wanted = 1;     // P, tokens whose logits are computed
+  int64_t table = 1;      // M, maximum number of blocks of a sequence
+  int64_t blocks = 1;     // size of the pool
   DType cache = DType::f32;
 };
 
@@ -139,7 +139,7 @@ class Model {
   virtual Graph scored(int64_t batch, int64_t length) const { return loss(batch, length); }
   /// An encoder's logits of some tokens alone (encoder.h).
   virtual Graph forward_at(int64_t batch, int64_t length, int64_t places) const;
-  /// Whether the model implements flat(): encoders, and decoders that judge texts.
+  /// Whether the model implements flat(), as encoders and text classifiers do.
   virtual bool has_flat() const { return false; }
   /// The forward pass of texts one behind the other, without padding. Inputs "tokens" [N] i32, with
   /// token types "types" [N], "positions" [N] i32 (of a token in its text) and "starts" [R + 1]
@@ -147,30 +147,29 @@ class Model {
   /// Output "logits" [N, V], [R, K] or [N, K] by head, of Head::embedding "embedding" [R, D]; with
   /// the input "places" [P] i32 those of these tokens alone, [P, V] (Head::masked_token).
   virtual Graph flat(const FlatBinding& binding) const;
-  /// Whether training should use flat_loss() and flat_scored(): they are implemented, and cost no
-  /// more than loss() of padded rows.
+  /// Whether training should use flat_loss() and flat_scored() instead of padded rows.
   virtual bool has_flat_loss() const { return false; }
-  /// The loss of texts one behind the other, without padding. Inputs as flat() has them, and
-  /// "targets" [N] i32, or [R] where the head judges texts, with "values" [R, K] f32 where it gives
-  /// numbers; -1: not scored. A decoder's tokens see those before them in their own text.
-  /// "loss_scale", "rng_key" and the output "loss" are those of loss(). Tokens outside all texts
-  /// must not be scored.
+  /// The loss of concatenated texts, without padding. Inputs are those of flat() and "targets" i32:
+  /// [N] per token, or [R] per text for classes and values, which also have "values" [R, K] f32; -1
+  /// is not scored, and tokens outside all texts must have -1. A token of a decoder sees the tokens
+  /// before it in its own text. "loss_scale", "rng_key" and the output "loss" are those of loss().
   virtual Graph flat_loss(const FlatBinding& binding) const;
-  /// flat_loss() without dropout, with the outputs of scored().
+  /// flat_loss() without dropout, and with the outputs of scored().
   virtual Graph flat_scored(const FlatBinding& binding) const;
   /// Inputs "tokens" [B, T] i32 and "position" i32[], the index of the first of them. Output
   /// "logits" [B, V] of the last token; the cache is state.
   virtual Graph decode(const DecodeBinding& binding) const = 0;
-  /// Whether the model implements decode_sequences(), as causal language models do.
-  virtual bool has_sequences() const { return false; }
-  /// One step of many sequences, whose cache lies in blocks. Inputs, all i32: "tokens" [N], the new
-  /// ones of sequence r at [starts[r], starts[r + 1]), "positions" [N] of each in its sequence,
-  /// "starts" [R + 1], "lengths" [R]: positions of each sequence, the new ones included, "blocks"
-  /// [R, M]: position p of sequence r lies in block blocks[r, p / kBlockRows] of the pool, "slots"
-  /// [N]: the row of the pool that each token writes, -1 for tokens outside all sequences, and
-  /// "wanted" [P]: tokens whose logits are wanted. Output "logits" [P, V]; the pool is state. A
-  /// sequence gets the same bits whatever the others are and however its tokens are divided into
-  /// steps.
+  /// Computes new tokens of many sequences, whose KV cache is a pool of blocks, which is state.
+  /// Inputs, all i32:
+  ///   tokens     [N]      new tokens; those of sequence r are [starts[r], starts[r + 1])
+  ///   positions  [N]      position of each token in its sequence
+  ///   starts     [R + 1]  ascending; tokens outside all sequences are padding
+  ///   lengths    [R]      length of each sequence, new tokens included
+  ///   blocks     [R, M]   position p of sequence r lies in block blocks[r, p / kBlockRows]
+  ///   slots      [N]      row of the pool for the keys and values of each token; -1 for padding
+  ///   wanted     [P]      tokens whose logits are computed
+  /// Output "logits" [P, V]. The result for a sequence depends on its own tokens only, bit for bit,
+  /// and not on how they are divided into steps.
   virtual Graph decode_sequences(const SequencesBinding& binding) const;
   /// The graph that other runtimes know, with the names and dtypes that files for them have: inputs
   /// "input_ids" i64 [B, T] and "attention_mask" i64 [B, P + T], 0 at padding, wherever it stands.

@@ -6,9 +6,9 @@
 // sequences give 0 and have no gradient. Kernels compute no scores between sequences; the
 // decomposition masks them.
 //
-// While text is generated, keys and values lie in a pool of blocks, and a table says which blocks a
-// sequence has (PagedAttention: Kwon et al. 2023). The queries of a sequence are its last
-// positions. The decomposition gathers the blocks of all sequences.
+// Generation keeps keys and values in a pool of blocks; a table lists the blocks of each sequence
+// (PagedAttention: Kwon et al. 2023). The new tokens of a sequence are its queries, and they have
+// its last positions. The decomposition gathers the blocks of all sequences into one matrix.
 
 #include "ops/attention.h"
 
@@ -86,8 +86,8 @@ struct Opened {
     if (form.blocks && which > 0) x = gather(x, rows_of_blocks(), 0);
     return cast(heads_of(x, p.place.in_rows, p.heads, p.width), work);
   }
-  /// [R M block_rows]: rows of the pool, sequence by sequence. Unused entries of the table may hold
-  /// anything.
+  /// Returns the row of the pool of every key of every sequence, [R M block_rows]. Entries of the
+  /// table beyond a sequence's length may be invalid, so they are clamped.
   Value rows_of_blocks() const {
     const int64_t rows = form.block_rows, count = form.ragged_sequences * form.table_columns;
     const auto integer = [&](int64_t n) { return full(g, {}, n, DType::i32); };
@@ -95,13 +95,13 @@ struct Opened {
                                 integer(form.keys.size() / rows - 1));
     return reshape(block * integer(rows) + iota(g, {1, rows}, 1), {count * rows});
   }
-  /// [N, R M block_rows]: whether a query sees the key.
+  /// Returns which of these keys each query sees, bool [N, R M block_rows].
   Value sees_in_blocks() const {
     const int64_t sequences = form.ragged_sequences, keys = form.table_columns * form.block_rows,
                   n = form.queries.size();
     const auto integer = [&](int64_t i) { return full(g, {}, i, DType::i32); };
     const Value starts = in[*form.starts];
-    const Value sequence = sequence_of_rows(starts);  // [N, 1], from 1 on
+    const Value sequence = sequence_of_rows(starts);  // [N, 1], counted from 1
     // Query row n of sequence r has the position n + lengths[r] - starts[r + 1].
     const Value shift = in[*form.lengths] - slice(starts, 0, 1, sequences);
     const Value which = minimum(maximum(sequence - integer(1), integer(0)), integer(sequences - 1));
@@ -389,7 +389,7 @@ Cost cost_of_attention(const Node& n, std::span<const Type> in, double widths_of
   for (size_t i = 0; i < form.sources; ++i) cost.bytes_read -= static_cast<double>(in[i].bytes());
   for (const AttentionForm::Part& part : form.parts())
     cost.bytes_read += static_cast<double>(form.bytes_of_part(part));
-  if (form.blocks) {  // of the pool, the blocks of these sequences
+  if (form.blocks) {  // only the blocks in the table are read, not the whole pool
     const double rows = static_cast<double>(form.keys.size()),
                  read = static_cast<double>(form.ragged_sequences * form.table_columns *
                                             form.block_rows);
@@ -414,11 +414,11 @@ constexpr const char* kOperandsDoc =
     "batch: sources have no batch axes, query i of sequence r, row {starts}[r] + i, sees keys of "
     "its "
     "own sequence alone, and rows outside all sequences have y and lse 0 and no gradient; no "
-    "sequence has more than {longest} rows, where that is given; where "
-    "{block_rows} > 0, the table i32 [R, M] of blocks: k and v are pools [S, columns] of blocks of "
-    "so many rows, key i of sequence r, of {lengths}[r] with {lengths} i32 [R], lies in row i mod "
-    "{block_rows} of block table[r, i / {block_rows}], and the queries are the last positions of "
-    "their sequence; and with {p} > 0 the key [2] i32 of dropout";
+    "sequence has more than {longest} rows, if that is given; with {block_rows} > 0 a table i32 "
+    "[R, M]: k and v are pools [S, columns] of blocks of {block_rows} rows, {lengths} is i32 [R], "
+    "key i < {lengths}[r] of sequence r is row i mod {block_rows} of block table[r, i / "
+    "{block_rows}], and the queries are the last positions of their sequence; and with {p} > 0 the "
+    "key [2] i32 of dropout";
 
 }  // namespace
 

@@ -40,7 +40,7 @@ class AttentionForm {
   std::optional<size_t> position, mask, lengths, starts, blocks, key, dlse;  // operands
   size_t operands;                                                           // how many there are
 
-  /// How many keys after its own a query sees; nothing: all.
+  /// Number of keys after its position that a query sees; nothing: all.
   std::optional<int64_t> keys_after() const {
     return causal ? std::optional<int64_t>(0) : window_after;
   }
@@ -49,10 +49,10 @@ class AttentionForm {
   int64_t batches() const { return batch.elements(); }
   /// The number of sequences R of a ragged batch, whose {starts} are [R + 1]; else 0.
   int64_t ragged_sequences = 0;
-  /// The most rows that a sequence of a ragged batch may have; 0: not known.
+  /// Upper bound on the rows of a sequence of a ragged batch; 0: unknown.
   int64_t longest = 0;
-  /// Where keys and values lie in blocks of a pool: rows of a block, else 0, and blocks of a
-  /// sequence, M of the table [R, M].
+  /// Keys and values in blocks of a pool: rows per block (0: they are contiguous), and the columns
+  /// M of the block table [R, M].
   int64_t block_rows = 0, table_columns = 0;
   Shape y_shape() const;       // [..., T, H Dv] or [..., H, T, Dv]
   Shape lse_shape() const;     // [..., H, T]

@@ -95,7 +95,7 @@ void expect_broadcasts_to(const InferContext& c, size_t i, const char* what, con
     c.fail("{} must broadcast to {}; got {}", what, to.str(), c.in[i].str());
 }
 
-/// Keys and values in blocks of a pool.
+/// Validates the operands of attention over keys in blocks of a pool.
 void check_blocks(const InferContext& c, const AttentionForm& form) {
   if (!form.starts || !form.lengths || !form.causal)
     c.fail("blocks need starts, lengths and causal=true");

@@ -30,7 +30,7 @@ struct AttentionCase {
   std::optional<Shape> position = std::nullopt, lengths = std::nullopt;
   int64_t sequences = 0;  // of a ragged batch
   int64_t outside = 0;    // rows in front of its sequences and behind them
-  int64_t table = 0;      // blocks of a sequence; s is a pool of blocks of kSampleBlock rows
+  int64_t table = 0;  // columns of the block table; keys are a pool of blocks of kSampleBlock rows
   Shape mask_shape = {};
   std::optional<DType> mask = std::nullopt;
   bool mask_by_distance = false;
@@ -194,7 +194,7 @@ const AttentionCase kAttentionCases[] = {
      .window = 2,
      .mask_shape = {7, 7},
      .mask = DType::f32},
-    // Windows on both sides.
+    // Windows on both sides of a query.
     {.batch = {2},
      .t = 9,
      .s = 9,
@@ -420,7 +420,7 @@ Sample attention_sample(const AttentionCase& c, bool gradient) {
     if (c.causal && c.table == 0) sample.attrs.set("longest", c.t);
   }
   if (c.table > 0) {
-    // Lengths stand in front of starts.
+    // The operand lengths precedes starts.
     sample.in.insert(sample.in.end() - 1,
                      tensor({c.sequences}, static_cast<double>(c.t),
                             static_cast<double>(c.table * kSampleBlock + 1), DType::i32));

@@ -386,7 +386,7 @@ OpDef update_rows_op() {
     });
   };
   d.samples = [] {
-    // One row, because slots must differ.
+    // A single row, because random slots might be equal.
     const auto make = [](int64_t n, int64_t width, DType dtype = DType::f32) {
       return Sample{{ops::tensor({n, width}, -9, 9, dtype),
                      ops::tensor({1}, -1, static_cast<double>(n), DType::i32),

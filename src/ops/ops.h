@@ -90,14 +90,15 @@ struct Attention {
 struct AttentionOptions {
   double scale = 1;
   bool causal = false;
-  int64_t window = 0;                      // keys up to the query's own that it sees; 0: all
-  std::optional<int64_t> window_after;     // keys after its own that it sees; not with causal
+  int64_t window = 0;  // keys up to and with its position that a query sees; 0: all
+  std::optional<int64_t>
+      window_after;  // keys after its position that a query sees; not with causal
   std::optional<Value> position, lengths;  // i32, broadcasting to the batch axes
   std::optional<Value> starts;             // i32 [R + 1], for sources [N, columns] of R sequences
-  int64_t longest = 0;                     // rows that one of them may have; 0: N
-  /// i32 [R, M]: key i of sequence r, of lengths[r], lies in row i % block_rows of block
-  /// blocks[r, i / block_rows] of k and v, which are pools of blocks [S, columns]. Its queries are
-  /// its last positions.
+  int64_t longest = 0;                     // upper bound on the rows of a sequence; 0: N
+  /// i32 [R, M], the block table of a KV cache: k and v are pools [S, columns], and key i <
+  /// lengths[r] of sequence r is row i % block_rows of block blocks[r, i / block_rows]. The queries
+  /// of a sequence have its last positions.
   std::optional<Value> blocks;
   int64_t block_rows = 0;
   std::optional<Value> mask;      // broadcasting to the scores

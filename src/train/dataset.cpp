@@ -67,7 +67,7 @@ std::vector<std::string_view> documents_of(const io::Corpus& corpus) {
   return documents;
 }
 
-// Says once that documents are split; they are counted, not named.
+// Notes how many documents are split.
 void note_split_documents(const TrainOptions& options, Dataset& d) {
   if (!packs_documents(options)) return;
   const int64_t split = io::split_documents(d.documents, options.context);
@@ -291,7 +291,7 @@ bool by_document(const TrainOptions& options) {
 bool packs_documents(const TrainOptions& options) { return options.pack == "documents"; }
 
 int64_t sequences_per_row(const TrainOptions& options) {
-  constexpr int64_t kTokens = 4;  // documents that are shorter on average do not fill rows
+  constexpr int64_t kTokens = 4;  // average length below which documents may not fill a row
   return packs_documents(options) ? std::max<int64_t>(1, options.context / kTokens) : 1;
 }
 
@@ -357,7 +357,7 @@ double Dataset::batches_per_epoch(const io::BatchOptions& options) const {
 
 int64_t Dataset::cached_bytes(const io::LoaderOptions& options, int64_t rows) const {
   if (!documents.empty()) {
-    constexpr int64_t kRowBytes = 16, kPackedBytes = 12;  // of the lists of their rows
+    constexpr int64_t kRowBytes = 16, kPackedBytes = 12;  // bytes per row of the lists of rows
     return (options.flat ? kRowBytes + kPackedBytes : kRowBytes) *
            io::document_rows(documents, options.context);
   }

@@ -21,7 +21,7 @@ struct Dataset {
   io::TokenSource train = io::TokenSource::from_ids({}, "no training data");
   io::TokenSource val = io::TokenSource::from_ids({}, "no validation data");
   std::unique_ptr<io::TextFiles> stream;  // instead of `train`: text, tokenised while training
-  /// Documents of `train`, where --sampling goes by them, and of `val`, where --pack does.
+  /// Documents of `train` (--sampling by document) and of `val` (--pack documents).
   std::vector<io::Document> documents, val_documents;
   bool has_val = true;
   std::string description;  // one line for the user
@@ -47,9 +47,10 @@ struct Dataset {
 bool by_document(const TrainOptions& options);
 /// Whether several documents share a row (--pack documents).
 bool packs_documents(const TrainOptions& options);
-/// The most documents that share a row; 1 where they are not packed.
+/// Returns the maximum number of documents in a row; 1 if they are not packed.
 int64_t sequences_per_row(const TrainOptions& options);
-/// The sizes that a batch of that many rows may have (io::BatchOptions::lengths); empty: one size.
+/// Returns the allowed sizes of a batch of `rows` rows (io::BatchOptions::lengths); empty: one
+/// size.
 std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64_t rows);
 
 /// Reads, tokenises and splits as the options say. The last `val_fraction` of a text, by

@@ -142,7 +142,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
   const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
   const bool flat = trains_flat(o, model);
   const int64_t per_row = sequences_per_row(o);
-  // `length`: of padded rows, or of the whole batch where rows are flat.
+  // `length`: tokens of a padded row, or of a whole flat batch.
   const auto loss_graph = [&](int64_t length) {
     Graph graph = flat ? model.flat_loss({length, o.batch_size * per_row, std::nullopt, o.context})
                        : model.loss(o.batch_size, length);

@@ -11,6 +11,7 @@
 #include "ops/ops.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
+#include "runtime/attention_support.h"
 #include "train/dataset.h"
 #include "train/fit.h"
 
@@ -31,39 +32,12 @@ models::ModelPtr model_of(const TrainOptions& o, int64_t vocab_size,
                  pad_token});
 }
 
-namespace {
-
-/// Whether the backend has kernels for attention of concatenated sequences, forward and backward.
-bool runs_ragged_attention(const Backend& backend) {
-  Graph g;
-  const Value x = g.parameter("x", {1, 24});
-  const AttentionPlaces places{.heads = 1,
-                               .kv_heads = 1,
-                               .width = 8,
-                               .value_width = 8,
-                               .q = {0, 0, true},
-                               .k = {0, 8, true},
-                               .v = {0, 16, true},
-                               .y_in_rows = true};
-  AttentionOptions options;
-  options.starts = g.input("starts", {2}, DType::i32);
-  g.output("loss", sum(attention(std::span(&x, 1), places, options).y, {0, 1}));
-  const Graph both = differentiate(g);
-  for (NodeId id = 0; id < both.size(); ++id)
-    if ((is(both.node(id), Op::attention) || is(both.node(id), Op::attention_grad)) &&
-        !backend.target().runs(both, id))
-      return false;
-  return true;
-}
-
-}  // namespace
-
 bool trains_flat(const TrainOptions& o, const models::Model& model) {
   check_packable(o, model.task().head);
   if (!model.has_flat_loss()) return false;
   if (model.task().head == models::Head::next_token && !packs_documents(o)) return false;
   const Backend backend = machine::backend_for(o.device);
-  const bool runs = runs_ragged_attention(backend);
+  const bool runs = runs_ragged_attention(backend, true);
   if (!runs && packs_documents(o))
     user_error(
         "--pack documents: the device {} has no kernels for attention within documents; use "
@@ -78,7 +52,7 @@ BatchContent content_of(const io::Batch& b, int64_t context) {
     return {b.count, static_cast<double>(b.count) / static_cast<double>(context)};
   BatchContent content;
   for (const io::Batch::Row& row : b.rows(1)) {
-    // A padded row that only fills the batch has one token; texts have special tokens around them.
+    // An empty padded row has one token; a text has at least its special tokens.
     if (row.tokens < (is_flat ? 1 : 2)) continue;
     content.tokens += static_cast<int64_t>(row.tokens);
     content.rows += 1;

@@ -14,10 +14,9 @@ namespace brrr::train {
 models::ModelPtr model_of(const TrainOptions& options, int64_t vocab_size,
                           std::optional<int64_t> pad_token = std::nullopt);
 
-/// Whether batches of the run are flat (io::BatchOptions::flat): always where the model judges
-/// texts or fills masks and the backend has kernels for attention within sequences and its
-/// gradient; for language models where documents are packed. Throws UserError where the model or
-/// the device cannot pack.
+/// Whether the run has flat batches (io::BatchOptions::flat). Encoders and text classifiers do if
+/// the backend has kernels for ragged attention and its gradient; language models do if documents
+/// are packed. Throws UserError if the model or the device cannot pack documents.
 bool trains_flat(const TrainOptions& options, const models::Model& model);
 
 /// What a batch holds besides padding: tokens (of a causal model those with a target), and rows.
@@ -48,10 +47,9 @@ optim::Schedule schedule_of(const TrainOptions& options);
 /// What to say where the warm-up is not over before the run is, or "".
 std::string warmup_note(const TrainOptions& options);
 
-/// In which order the training data come, and who prepares them: padded rows, unless documents are
-/// packed.
+/// Returns the loader options of training data in padded rows, or in flat rows of packed documents.
 io::LoaderOptions loader_options(const TrainOptions& options, int64_t vocab_size);
-/// The same in the layout that the model is trained on.
+/// Returns the loader options in the layout that the model is trained on.
 io::LoaderOptions loader_options(const TrainOptions& options, const models::Model& model);
 
 }  // namespace brrr::train

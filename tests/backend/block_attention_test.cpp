@@ -1,5 +1,5 @@
 // Attention over keys and values in blocks of a pool: every sequence gets the bits that it gets
-// alone over contiguous keys, wherever its blocks lie, for every instruction set and dtype.
+// alone over contiguous keys, for every order of its blocks, instruction set and dtype.
 
 #include <gtest/gtest.h>
 
@@ -23,13 +23,13 @@ using test::Call;
 
 constexpr int64_t kRowsOfBlock = 16;
 
-/// Sequences of a step: how many positions each has, and how many of them are its queries.
+/// The sequences of a step: the length of each and the number of its queries.
 struct BlockStep {
   const char* name;
   std::vector<int64_t> lengths, queries;
   int64_t heads, kv_heads, d, dv;
   int64_t window = 0;
-  bool neighbours = false;  // blocks in order, not shuffled
+  bool neighbours = false;  // blocks are consecutive instead of shuffled
 };
 
 const BlockStep kBlockSteps[] = {

@@ -22,8 +22,8 @@ struct Case {
 };
 
 constexpr double kManyThreads = 0.10;  // of which the system decides how many run
-/// How many pages of the program's code and libraries a fault maps depends on what the page cache
-/// holds, which is no part of a forecast: small processes were seen to take 3 MB less.
+/// Bytes of code by which a small process may differ from its forecast. How many pages of code a
+/// page fault maps depends on the page cache; 3 MB less than forecast were seen.
 constexpr double kCodePages = 4 << 20;
 
 std::vector<Case> runs() {

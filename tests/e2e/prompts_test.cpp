@@ -1,5 +1,5 @@
-// brrr generate with many prompts: files with good and bad lines, answers in order, each as if it
-// were the only one, and beams.
+// brrr generate --prompts: answers equal those of single prompts, invalid lines are reported, and
+// beam search.
 
 #include <map>
 
@@ -28,7 +28,7 @@ class Prompts : public EndToEnd {
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
-  /// The answers that the last run printed, one a line.
+  /// Parses the answers that the last run printed, one per line.
   std::vector<nlohmann::json> answers() const {
     std::vector<nlohmann::json> list;
     size_t at = 0;

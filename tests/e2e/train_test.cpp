@@ -513,7 +513,8 @@ TEST_F(Train, DocumentsAreGroupedByLength) {
   }
 }
 
-// Packed documents: a resumed run is the run that was not, and what cannot be packed is refused.
+// Training on packed documents: a resumed run has the weights of an uninterrupted one, and options
+// that exclude packing are refused.
 TEST_F(Train, DocumentsArePacked) {
   std::string text;
   for (int i = 0; i < 400; ++i) {

@@ -1,5 +1,5 @@
-// Batcher: every text has the tokens that it has alone, whatever runs beside it, when it came, how
-// its prompt was divided into steps, and whether it was preempted.
+// Batcher: a text has the tokens that it has when it is generated alone. Other texts, arrival
+// times, the division of its prompt into chunks, and preemption do not change them.
 
 #include "infer/batcher.h"
 
@@ -28,7 +28,7 @@ models::ModelPtr model_of(const std::string& architecture, KeyValues settings) {
                  .context = kBatchedContext});
 }
 
-/// Larger weights than a new model's, so that texts differ.
+/// Makes the initial weights larger, so that texts differ.
 std::shared_ptr<const WeightSource> lively_weights(const models::Model& model) {
   return models::made_weights(model, [initial = models::initial_weights(model, 5)](
                                          std::string_view name, std::span<float> out) {
@@ -53,7 +53,7 @@ std::vector<BatchedText> many_texts(size_t count, uint32_t seed) {
   std::vector<BatchedText> texts;
   for (size_t i = 0; i < count; ++i) {
     BatchedText t;
-    // Some share a prefix of whole blocks, some of a part of one.
+    // Every third prompt shares a prefix with others, often longer than a block.
     if (i % 3 == 0) t.request.prompt.assign(prefix.begin(), prefix.begin() + 7 + below(33));
     for (int64_t n = 1 + below(i % 7 == 0 ? 110 : 30); n > 0; --n)
       t.request.prompt.push_back(static_cast<int32_t>(below(kBatchedVocabulary)));
@@ -72,7 +72,7 @@ std::vector<BatchedText> many_texts(size_t count, uint32_t seed) {
 
 class BatcherTexts : public testing::Test {
  protected:
-  /// The tokens of each text, which arrive and are cancelled as they say.
+  /// Adds and cancels the texts at their steps and returns the tokens of each.
   static std::vector<std::vector<int32_t>> generate(Batcher& batcher,
                                                     const std::vector<BatchedText>& texts) {
     std::vector<std::vector<int32_t>> made(texts.size());
@@ -99,7 +99,7 @@ class BatcherTexts : public testing::Test {
     EXPECT_EQ(ends, std::vector<int>(texts.size(), 1));
     return made;
   }
-  /// Each text by itself in a batcher of one sequence.
+  /// Generates each text alone.
   static std::vector<std::vector<int32_t>> alone(const models::ModelPtr& model, DType precision,
                                                  const std::vector<BatchedText>& texts) {
     Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model),
@@ -186,7 +186,7 @@ TEST_P(BatcherModels, TextsHaveTheTokensThatTheyHaveAlone) {
   }
 }
 
-// The generator of single texts has other graphs, but the same sums.
+// The generator of single texts runs other graphs, which compute the same sums.
 TEST_P(BatcherModels, TextsAreThoseOfTheGenerator) {
   const models::ModelPtr model = model_of(GetParam().architecture, GetParam().settings);
   const std::vector<BatchedText> texts = many_texts(12, 8);
@@ -210,7 +210,7 @@ TEST_F(BatcherTexts, AnswersToOnePromptShareItsBlocks) {
   }
   Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model));
   const auto made = generate(batcher, texts);
-  // Three whole blocks, by three of the four.
+  // Three of the four answers find the three full blocks of the prompt.
   EXPECT_EQ(batcher.counts().shared, 3 * 48);
   EXPECT_NE(made[0], made[1]);
   expect_same(made, alone(model, DType::f32, texts), texts, "four answers");
@@ -219,7 +219,7 @@ TEST_F(BatcherTexts, AnswersToOnePromptShareItsBlocks) {
 TEST_F(BatcherTexts, LookupKeepsTheTextAndSavesSteps) {
   const models::ModelPtr model = model_of("gpt2", {});
   BatchedText text;
-  // Greedy texts of small models repeat themselves.
+  // Greedy texts of small models repeat themselves, so guesses are often right.
   for (int32_t i = 0; i < 20; ++i) text.request.prompt.push_back(i % 4);
   text.request.max_new_tokens = 70;
   text.request.sampling.temperature = 0;
@@ -257,7 +257,7 @@ TEST_F(BatcherTexts, LogProbabilitiesAreThoseOfTheModel) {
   }
 }
 
-// With as many beams as there are texts, a search sees all of them.
+// Beam search with as many beams as there are possible texts is exhaustive.
 TEST_F(BatcherTexts, ManyBeamsFindTheLikeliestTexts) {
   constexpr int64_t kTokens = 4, kLength = 3, kEnd = 2;
   const models::ModelPtr model = models::find_architecture("gpt2").describe(
@@ -266,7 +266,7 @@ TEST_F(BatcherTexts, ManyBeamsFindTheLikeliestTexts) {
        .context = kBatchedContext});
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < 37; ++i) prompt.push_back(i * i % kTokens);
-  // Log probabilities behind a text, alone.
+  // Returns the log probabilities of the next token of a single text.
   Batcher single(model, cpu::cpu_backend(), lively_weights(*model), {.parallel = 1});
   const auto next = [&](const std::vector<int32_t>& more) {
     std::vector<double> logprobs;
@@ -323,7 +323,7 @@ TEST_F(BatcherTexts, ManyBeamsFindTheLikeliestTexts) {
   EXPECT_EQ(batcher.running() + batcher.waiting(), 0);
 }
 
-// Few beams over a small pool: preempted beams are computed again.
+// A pool that is too small for all beams preempts some of them, which does not change the result.
 TEST_F(BatcherTexts, BeamsDoNotDependOnThePool) {
   const models::ModelPtr model = model_of("llama", {});
   const auto search = [&](int64_t pool, int64_t* preempted) {

@@ -261,7 +261,7 @@ class Threads {
   int before_;
 };
 
-/// The shares of kernels that each thread has done, by thread, which lie inside their kernels.
+/// Counts the shares of kernels by thread, and expects each to lie within its kernel.
 std::map<int, int> shares_by_thread(const std::vector<Slice>& slices) {
   std::map<int, int> shares;
   for (const Slice& s : slices) {
@@ -278,7 +278,7 @@ std::map<int, int> shares_by_thread(const std::vector<Slice>& slices) {
 
 TEST(Trace, EveryThreadOfTheTeamHasATrackOfItsShares) {
   const Threads three(3);
-  // While other programs preempt its members, the team works with fewer of them.
+  // The team is smaller while other programs preempt its members.
   for (int attempt = 0; attempt < 5; ++attempt) {
     const auto shares = shares_by_thread(
         slices_of(measured(sample_options(Mode::training, {{"batch-size", "16"}}))));

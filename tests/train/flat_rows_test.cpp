@@ -1,5 +1,5 @@
-// Training on flat rows: a step is that of the same rows padded, whatever size its batch is rounded
-// up to, and it is a function of its inputs alone.
+// Training on flat rows: a step has the results of the same rows padded, for every size that the
+// batch is rounded up to, and repeating it gives the same bits.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// The logits of a classifier as probabilities.
+// Converts the logits of a classifier to probabilities.
 
 #include <span>
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace brrr::cli {
 
-/// The probabilities of classes: softmax, or of task.several sigmoid. Values stay as they are.
+/// Returns the softmax of the logits, or, for multi-label tasks (task.several), their sigmoids. The
+/// outputs of a regression are returned unchanged.
 std::vector<double> probabilities_of(std::span<const float> logits, const models::Task& task);
 
 }  // namespace brrr::cli

@@ -106,7 +106,7 @@ class Classifier {
                        {"texts_per_second", rate_of(texts_.count(), seconds)},
                        {"process_peak_bytes", peak_resident_bytes()},
                        {"model", model_.folder.string()}};
-      list_.finish(dumped(rest));
+      list_.finish(io::json_line(rest));
     }
     texts_.say_notes();
     say_rate(texts_.count(), seconds, model_.folder);
@@ -114,10 +114,7 @@ class Classifier {
   }
 
  private:
-  static std::string dumped(const OrderedJson& json) {
-    return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-  }
-  void print_json(const OrderedJson& result) { list_.print(dumped(result)); }
+  void print_json(const OrderedJson& result) { list_.print(io::json_line(result)); }
 
   void classify_texts() {
     std::vector<io::ModelInput> inputs;

@@ -21,10 +21,6 @@ std::string numbers_text(std::span<const float> numbers, const char* separator) 
   return fmt::format("{}", fmt::join(numbers, separator));
 }
 
-std::string dumped(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
-
 class EmbedCommand {
  public:
   explicit EmbedCommand(const infer::EmbedOptions& options)
@@ -45,7 +41,7 @@ class EmbedCommand {
                           {"sentences_per_second", rate_of(texts.count(), seconds)},
                           {"process_peak_bytes", peak_resident_bytes()},
                           {"model", model.string()}};
-      list_.finish(rest.dump(-1, ' ', false, io::Json::error_handler_t::replace));
+      list_.finish(io::json_line(rest));
     }
     if (!options_.output.empty()) {
       io::write_npy(options_.output, file_, texts.count(), vectors_.width());
@@ -74,7 +70,7 @@ class EmbedCommand {
       else if (options_.json)
         list_.print("[" + numbers_text(vector, ",") + "]");
       else if (options_.json_lines)
-        fmt::print("{{\"text\":{},\"embedding\":[{}]}}\n", dumped(lines[i]),
+        fmt::print("{{\"text\":{},\"embedding\":[{}]}}\n", io::json_line(OrderedJson(lines[i])),
                    numbers_text(vector, ","));
       else
         fmt::print("{}\n", numbers_text(vector, " "));
@@ -93,9 +89,9 @@ class EmbedCommand {
     for (const Ranked& r : ranked_) {
       const OrderedJson json{{"similarity", r.similarity}, {"line", r.line}, {"text", r.text}};
       if (options_.json)
-        list_.print(dumped(json));
+        list_.print(io::json_line(json));
       else if (options_.json_lines)
-        fmt::print("{}\n", dumped(json));
+        fmt::print("{}\n", io::json_line(json));
       else
         fmt::print("{:.4f}\t{}\n", r.similarity, r.text);
     }

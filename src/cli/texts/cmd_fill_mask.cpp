@@ -85,7 +85,7 @@ class MaskFiller {
                       {"mask", mask_text_},
                       {"process_peak_bytes", peak_resident_bytes()},
                       {"model", model_.folder.string()}};
-      list_.finish(dumped(rest));
+      list_.finish(io::json_line(rest));
     }
     texts_.say_notes();
     say_rate(texts_.count(), seconds, model_.folder);
@@ -94,10 +94,6 @@ class MaskFiller {
 
  private:
   static constexpr int64_t kMostGuesses = 1 << 18;
-
-  static std::string dumped(const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
 
   struct Text {
     io::ModelInput input;
@@ -164,7 +160,7 @@ class MaskFiller {
       masks.push_back(std::move(guesses));
     }
     if (options_.json)
-      list_.print(dumped(masks));
+      list_.print(io::json_line(masks));
     else
       fmt::print("\n");
   }

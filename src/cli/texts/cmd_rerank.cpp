@@ -27,12 +27,12 @@ using models::Head;
 
 constexpr const char* kQuery = "the query";  // in messages
 
-/// Scores documents, window by window.
+/// Scores documents, which are read in windows of lines.
 class DocumentScorer {
  public:
   virtual ~DocumentScorer() = default;
   virtual EncoderTexts& texts() = 0;
-  /// Returns the scores of the lines that texts() holds.
+  /// Returns a score for each line of the current window, texts().lines().
   virtual std::vector<double> scores() = 0;
   virtual fs::path model() const = 0;
 };
@@ -72,7 +72,7 @@ class VectorScorer final : public DocumentScorer {
   std::vector<float> query_;
 };
 
-/// The activation of one logit, in double so that scores near 0 or 1 keep their order.
+/// Applies an activation to a logit, in f64 so that scores near 0 or 1 stay distinct.
 class ScoreActivation {
  public:
   explicit ScoreActivation(const std::string& name) {
@@ -117,7 +117,7 @@ class PairScorer final : public DocumentScorer {
   fs::path model() const override { return model_.folder; }
 
  private:
-  /// The output that is the score.
+  /// Returns the index of the output that is the score.
   static size_t label_of(const infer::RerankOptions& options, const models::Task& task,
                          const fs::path& folder) {
     const std::vector<std::string>& labels = task.labels;
@@ -157,7 +157,7 @@ std::unique_ptr<DocumentScorer> scorer_for(const infer::RerankOptions& options) 
   return std::make_unique<VectorScorer>(options);
 }
 
-/// The documents with the best scores; equal ones stay in their order.
+/// Keeps the documents with the best scores. Documents with equal scores keep their order.
 class Ranking {
  public:
   explicit Ranking(int64_t top_k) : most_(static_cast<size_t>(top_k)) {}

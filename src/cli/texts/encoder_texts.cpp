@@ -141,7 +141,7 @@ io::ModelInput EncoderTexts::encode_other(std::string_view text, const std::stri
   io::ModelInput input = checked(where, input_of(text, std::nullopt));
   if (cut_ > cut)
     tell("note: {} is longer than {} tokens: only its beginning was read\n", where, longest_);
-  cut_ = cut;  // of lines alone
+  cut_ = cut;  // counts lines only
   return input;
 }
 

@@ -66,7 +66,8 @@ class EncoderTexts {
   /// UserError with --no-truncate.
   io::ModelInput encode(size_t line, std::string_view first,
                         std::optional<std::string_view> second = std::nullopt);
-  /// The same for a text that is no line, `where` in messages; says at once when it is cut.
+  /// The same for a text that is not a line, such as a query; notes at once that it is truncated.
+  /// `where` names it in messages.
   io::ModelInput encode_other(std::string_view text, const std::string& where);
   /// The same for the words of a line, each with the place of its tokens.
   io::ModelInput encode_words(size_t line, std::span<const std::string_view> words);
@@ -111,8 +112,8 @@ std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs
 /// The encoder of an opened model, which outlives it.
 infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options);
 
-/// The bytes that the lines which are read at once, their tokens and vectors of `width` numbers
-/// take.
+/// Returns the memory in bytes of one window of lines: text, tokens, and vectors of `width`
+/// numbers.
 int64_t bytes_of_texts(const infer::TextsOptions& options, int64_t width);
 
 /// How many tokens of a text the model reads by --max-length, the model's limit and `folder` (what

@@ -1,5 +1,5 @@
 #pragma once
-// The vectors of lines of text, which `brrr embed` prints and `brrr rerank` compares.
+// TextVectors computes a vector for each line of text, for `brrr embed` and `brrr rerank`.
 
 #include <span>
 #include <string>
@@ -10,22 +10,22 @@
 
 namespace brrr::cli {
 
-/// How near two vectors are; more is nearer, so distances are negative.
+/// Returns the similarity of two vectors: cosine, dot product, or a negative distance.
 double similarity_of(std::span<const float> a, std::span<const float> b, io::Similarity how);
 
 class TextVectors {
  public:
-  /// Opens what --model names, which outlives this as `options` do. Throws UserError (exit 2) where
-  /// --truncate-dim is more than the vectors have.
+  /// Opens the model that --model names. `options` must outlive this. Throws UserError (exit 2) if
+  /// --truncate-dim exceeds the dimension of the vectors.
   explicit TextVectors(const infer::EmbedOptions& options);
 
   EncoderTexts& texts() { return texts_; }
   const OpenEmbedder& model() const { return model_; }
   int64_t width() const { return width_; }
-  /// Returns the vectors of the lines that texts() holds, one behind the other.
+  /// Returns the concatenated vectors of the current window of lines, texts().lines().
   std::vector<float> of_lines();
-  /// Returns the vector of the text that the lines are compared with, behind the folder's prompt
-  /// for queries. `where` names it in messages.
+  /// Returns the vector of a query, which the folder's prompt for queries precedes. `where` names
+  /// the query in messages.
   std::vector<float> of_query(const std::string& text, const std::string& where);
 
  private:

@@ -71,18 +71,10 @@ BertNames distilbert_names() {
   return n;
 }
 
-class BertModel final : public ConfiguredModel<BertConfig, EncoderModel> {
+class BertModel final : public ConfiguredEncoder<BertConfig> {
  public:
-  using ConfiguredModel::ConfiguredModel;
+  using ConfiguredEncoder::ConfiguredEncoder;
 
-  Task task() const override { return c_.task; }
-  ModelPtr with_task(const Task& task) const override {
-    if (task.head == Head::next_token)
-      user_error("[bert] an encoder has no head that predicts the next token");
-    BertConfig c = c_;
-    c.task = task;
-    return c.model();
-  }
   bool has_token_types() const override { return c_.type_vocab_size > 1; }
   /// False for MPNet: the gradient of its bias by distance is computed from all scores of a batch,
   /// which are [H, N, N] where texts lie one behind the other.

@@ -1,6 +1,6 @@
 // GPT-2 (Radford et al. 2019) and its variants: pre-norm blocks, learned positions, tanh GELU,
 // the head usually tied to the token embedding. Weights of Linear layers are [in, out]. Attention
-// of rows of equal length is written as the formula says; passes find the op for it.
+// of padded rows is written as a formula, in which a pass finds the attention op.
 #include <cmath>
 #include <string>
 
@@ -55,7 +55,7 @@ struct Gpt2Block {
     return c_proj(reshape(transpose(y, {0, 2, 1, 3}), {b, t, Dim(c.n_embd)}));
   }
 
-  // The same for sequences one behind the other. x: [N, C].
+  // Attention of concatenated sequences. x: [N, C].
   Value attend_flat(Value x, const CausalRows& rows, const Gpt2Config& c,
                     const std::optional<Value>& rng_key, int64_t layer) const {
     const HeadSources heads = heads_in_one(rows, layer, c_attn(x), c.head_width());
@@ -124,7 +124,7 @@ class Gpt2 final : public CausalStack<Gpt2Block, LayerNorm> {
  private:
   struct Begin {
     Value x;  // [B, T, C] or [N, C]
-    /// [T, positions] bool: which keys each query sees; not for flat rows.
+    /// [T, positions] bool: which keys each query sees. Flat rows have none.
     std::optional<Value> visible;
   };
   Begin begin(const CausalRows& rows) const {

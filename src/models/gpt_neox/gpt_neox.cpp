@@ -25,8 +25,8 @@ struct NeoxBlock {
         up(p, name + ".mlp.dense_h_to_4h", c.hidden_size, c.intermediate_size, true),
         down(p, name + ".mlp.dense_4h_to_h", c.intermediate_size, c.hidden_size, true) {}
 
-  /// x: [..., C]. Returns [..., 3 C]: the heads of q, those of k, both turned, and those of v. The
-  /// product has q, k and v of the first head, then those of the second; one move puts all q first.
+  /// x: [..., C]. Returns [..., 3 C]: the rotated heads of q, those of k, and the heads of v. The
+  /// weights interleave q, k and v by head, so a transpose separates them first.
   Value turned_heads(Value x, const RotaryPositions& at, const GptNeoxConfig& c) const {
     x = query_key_value(x);
     const Shape rows = x.shape();

@@ -9,12 +9,12 @@
 namespace brrr::models {
 namespace {
 
-/// Weights that add to the residual stream begin smaller, the deeper the model is.
+/// Standard deviation of weights that add to the residual stream; deeper models have a smaller one.
 double deviation_of_outputs(const ModernBertConfig& c) {
   return c.initializer_range / std::sqrt(2.0 * static_cast<double>(c.num_hidden_layers));
 }
 
-/// A Projection whose weights begin with another standard deviation than those before it.
+/// A Projection whose weights are initialised with a standard deviation of its own.
 Projection projection(Parameters& p, const std::string& name, int64_t in, int64_t out, bool bias,
                       double deviation) {
   const double before = p.deviation();
@@ -139,7 +139,7 @@ class ModernBert final : public EncoderNet {
     if (c_.decoder_bias) decoder_bias_ = p.bias("decoder.bias", c_.vocab_size);
   }
 
-  /// What every head computes first.
+  /// The dense layer, activation and norm that all heads share.
   Value transformed(Value x) const {
     return (*head_norm_)(activated((*head_dense_)(x), c_.classifier_activation));
   }

@@ -33,7 +33,7 @@ void read_ropes(ModernBertConfig& c, const ConfigReader& keys) {
 void read_sliding_layers(ModernBertConfig& c, const ConfigReader& keys) {
   c.slides = read_layer_types(keys);
   if (c.slides.empty()) return;
-  // The list that the pattern gives is not kept.
+  // Drop the list if the pattern implies it.
   ModernBertConfig by_pattern = c;
   by_pattern.slides.clear();
   if (!keys.has("global_attn_every_n_layers"))
@@ -162,18 +162,10 @@ std::string ModernBertConfig::json(DType stored) const {
 
 namespace {
 
-class ModernBertModel final : public ConfiguredModel<ModernBertConfig, EncoderModel> {
+class ModernBertModel final : public ConfiguredEncoder<ModernBertConfig> {
  public:
-  using ConfiguredModel::ConfiguredModel;
+  using ConfiguredEncoder::ConfiguredEncoder;
 
-  Task task() const override { return c_.task; }
-  ModelPtr with_task(const Task& task) const override {
-    if (task.head == Head::next_token)
-      user_error("[modernbert] an encoder has no head that predicts the next token");
-    ModernBertConfig c = c_;
-    c.task = task;
-    return c.model();
-  }
   bool has_token_types() const override { return false; }
 
  protected:

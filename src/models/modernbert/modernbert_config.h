@@ -14,7 +14,7 @@
 
 namespace brrr::models {
 
-/// Which vector of a text the head for classes reads.
+/// The pooling of the classification head.
 enum class ClassifierPooling { cls, mean };
 
 struct ModernBertConfig {

@@ -55,8 +55,8 @@ struct AttentionProblem {
   int64_t t = 0, s = 0, d = 0, dv = 0;  // queries and keys of a sequence, or all of a ragged batch
   DType dtype = DType::f32;
   float scale = 1;
-  std::optional<int64_t> keys_after;  // keys after its own that a query sees; nothing: all
-  int64_t window = 0;                 // keys up to its own; 0: all
+  std::optional<int64_t> keys_after;  // keys after its position that a query sees; nothing: all
+  int64_t window = 0;                 // keys up to and with its position that a query sees; 0: all
   // Indices of optional operands; -1 if absent.
   int position = -1, mask = -1, lengths = -1, starts = -1, blocks = -1, key = -1, dlse = -1;
   HeadRows q, k, v;  // operands; gradients, as results, lie as they do
@@ -68,8 +68,8 @@ struct AttentionProblem {
   float masked = 0;
   int64_t mask_row = 0, mask_column = 0;      // strides of the mask, 0 where it is broadcast
   std::vector<int64_t> mask_offset;           // [heads] or, where sequences share them, of one
-  int64_t longest = 0;                        // rows that a sequence may have; 0: no limit but t
-  int64_t block_rows = 0, table_columns = 0;  // keys in blocks of a pool
+  int64_t longest = 0;                        // maximum length of a sequence; 0: t
+  int64_t block_rows = 0, table_columns = 0;  // of keys in blocks; 0: keys are contiguous
   std::vector<int64_t> position_offset, lengths_offset;  // [sequences]
   uint32_t threshold = 0, stream = 0;
   float keep_scale = 1;
@@ -79,7 +79,7 @@ struct AttentionProblem {
   /// Whether keys and values lie in blocks of a pool of s rows.
   bool in_blocks() const { return blocks >= 0; }
   int64_t kv_head(int64_t head) const { return head / group; }
-  /// The most rows that a sequence can have.
+  /// Upper bounds on the queries and the keys of one sequence, which size the scratch memory.
   int64_t most_queries() const { return longest > 0 ? std::min(t, longest) : t; }
   int64_t most_keys() const { return longest > 0 ? std::min(s, longest) : s; }
   /// Number of rows of all query heads, and of all key heads.
@@ -103,8 +103,8 @@ std::string refuse_attention(const NodeView& node);
 /// One run of a problem: addresses the rows of each sequence and applies masks to the scores.
 class AttentionRun {
  public:
-  /// Throws UserError unless the starts of a ragged batch ascend within its rows, where a sequence
-  /// is longer than a mask by distance allows, and where blocks lie outside the pool.
+  /// Throws UserError if the starts of a ragged batch do not ascend within its rows, a sequence is
+  /// longer than `longest`, or a block lies outside the pool.
   AttentionRun(const AttentionProblem& problem, const KernelArgs& args);
 
   int64_t sequence(int64_t head) const { return head / p_.sequence_heads; }
@@ -123,13 +123,13 @@ class AttentionRun {
   const void* in(const HeadRows& rows, int64_t head, int64_t i = 0) const {
     return static_cast<const std::byte*>(args_.in[rows.at]) + p_.bytes(offset(rows, head, i));
   }
-  /// Rows of a head, `row` elements apart.
+  /// Rows of one head; `row` is the distance between two rows in elements.
   struct Rows {
     const void* data;
     int64_t row;
   };
-  /// Returns keys or values [i, i + n) of a head, each of `width` columns: where they lie, or, if
-  /// they lie in blocks of the pool that are not neighbours, copied into `space` [n, width].
+  /// Returns keys or values [i, i + n) of a head, `width` columns each. They are read in place if
+  /// they are contiguous or lie in consecutive blocks, and are copied to `space` [n, width] if not.
   Rows key_rows(const HeadRows& rows, int64_t kv_head, int64_t i, int64_t n, int64_t width,
                 void* space) const;
   void* out(const HeadRows& rows, int64_t head, int64_t i = 0) const {
@@ -237,8 +237,8 @@ class PackedRowLayout {
 
 /// One query of each head: how many heads that share their keys are one task.
 int64_t heads_of_one_query(const AttentionProblem& problem, int64_t threads);
-/// Prefetches n keys or values of `width` columns that one query reads once: the rows of a head end
-/// before the hardware notices them. Rows that other heads share are left to the hardware.
+/// Prefetches n keys or values of `width` columns that a single query reads. Their range is too
+/// short for the hardware prefetcher. Does nothing if rows hold several heads side by side.
 void fetch_rows(const AttentionProblem& problem, const AttentionRun::Rows& rows, int64_t n,
                 int64_t width);
 

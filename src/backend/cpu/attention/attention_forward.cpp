@@ -7,9 +7,8 @@
 // itself (a decode step) equals the same query in a batch. It reads keys and values where they lie,
 // once for all heads that share them where there are tasks enough without.
 //
-// Keys are packed for the products once for all blocks of queries. Where they lie in blocks of a
-// pool, whose sequences may be many times as long as the queries, each block of queries packs them
-// again, so that scratch memory does not grow with the pool.
+// Keys are packed for the products once for all blocks of queries. Keys in blocks of a KV cache are
+// packed by each block of queries instead, so that scratch memory does not grow with the cache.
 
 #include <algorithm>
 #include <limits>
@@ -87,13 +86,13 @@ class Forward final : public Kernel {
   float* in_slot(const Run& run, int slot, int64_t offset) const {
     return run.at(per_slot_ + slot * slot_bytes_ + offset);
   }
-  /// Whether the sequence of a head has one query, which reads keys and values where they lie.
+  /// Whether the sequence of a head has a single query, which reads keys and values unpacked.
   bool is_one_query(const Run& run, int64_t head) const {
     return one_query_ || (p_.in_blocks() && run.rows.queries(run.rows.sequence(head)) == 1);
   }
 
-  /// Keys and values of a block as the products read them: packed and f32, or, for one query, as
-  /// they lie.
+  /// Operands for a block of keys: packed keys and f32 values, or, for a single query, both
+  /// unpacked in their own dtype.
   struct KeyBlock {
     const float* packed_k;
     FloatRows float_v;
@@ -243,8 +242,8 @@ class Forward final : public Kernel {
     multiply_rows(block, count);
   }
 
-  /// A block of queries from t0 on of a head, or, with `shared_heads` > 0, the one query of so many
-  /// heads that share their keys.
+  /// Computes the block of queries that begins at t0 of one head, or, with `shared_heads` > 0, the
+  /// single query of that many heads, which share their keys.
   void query_block(const Run& run, int64_t head, int64_t t0, int64_t shared_heads, int slot) const {
     const bool one_query = shared_heads > 0;
     const int64_t queries = run.rows.queries(run.rows.sequence(head));
@@ -284,12 +283,12 @@ class Forward final : public Kernel {
   SequenceBlocks query_blocks_, key_blocks_;
   PackedRowLayout packed_;
   bool one_query_ = false, copy_v_ = false;
-  bool prepares_keys_ = true;  // packs all keys before the first query
-  int64_t heads_at_once_ = 1;  // heads of a task, which share their keys
+  bool prepares_keys_ = true;  // all keys are packed before the first query is computed
+  int64_t heads_at_once_ = 1;  // heads per task, which share their keys
   int64_t slots_ = 1, slot_bytes_ = 0, per_slot_ = 0;
-  // Offsets in the scratch memory, or, where keys lie in blocks of a pool, in a slot.
+  // Offsets in the scratch memory; with keys in blocks, offsets in a slot.
   int64_t packed_k_ = 0, float_v_ = 0;
-  // Offsets in a slot.
+  // Offsets in the slot of a thread.
   int64_t gathered_k_ = 0, gathered_v_ = 0;
   int64_t scores_ = 0, sums_ = 0, q_ = 0, row_sums_ = 0, tail_ = 0;
 };
