@@ -154,12 +154,23 @@ HWY_INLINE VF sigmoid(VF x) {
   return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(DF())), e, one), hn::Add(one, e));
 }
 
-/// erfc z for z >= 0: t e^(-z^2 + Q(t)) with t = 1 / (1 + z/2).
+/// 1 / x for a normal x whose reciprocal is normal, within one unit in the last place.
+HWY_INLINE VF fast_reciprocal(VF x) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  // 14 bits, doubled by one step of Newton's iteration: a third of the time of a division.
+  const VF r = hn::ApproximateReciprocal(x);
+  return hn::MulAdd(r, hn::NegMulAdd(x, r, splat(1.0f)), r);
+#else
+  return hn::Div(splat(1.0f), x);
+#endif
+}
+
+/// erfc z for 0 <= z <= 14.5: t e^(-z^2 + Q(t)) with t = 1 / (1 + z/2).
 HWY_INLINE VF erfc_positive(VF z) {
   static constexpr float c[] = {-1.2655671f,   1.00155586f,  0.355907108f, 0.217104773f,
                                 -0.677963669f, 1.57964542f,  -3.40187655f, 4.07006754f,
                                 -2.67005205f,  0.924880774f, -0.133702106f};
-  const VF t = hn::Div(splat(1.0f), hn::MulAdd(z, splat(0.5f), splat(1.0f)));
+  const VF t = fast_reciprocal(hn::MulAdd(z, splat(0.5f), splat(1.0f)));
   return hn::Mul(t, exp(hn::NegMulAdd(z, z, polynomial(t, c))));
 }
 
