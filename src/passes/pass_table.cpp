@@ -198,6 +198,12 @@ void write_weights(TableWriter& t) {
       "Merges products that multiply the same rows by parameters, such as q, k and v of Llama, "
       "into one.",
       of_graph(join_products));
+  t.may(
+      "read_columns", "same as join_products",
+      [](Context c) { return c.options.refresher == Refresher::loader && derives_weights(c); },
+      {.needs = {decomposed}, .before = {fused}}, "passes/match/read_columns.cpp",
+      "Lets attention read q, k and v where they lie as columns of one value.",
+      for_target(read_columns));
   t.may("weight_panels", "same as derive_weights, unless that is disabled", derives_weights,
         {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/weight_panels.cpp",
         "Lets products and loss heads read weights in panels.",

@@ -108,9 +108,15 @@ enum class Refresher { none, update, loader };
 
 /// Products of one left operand with matrices that are parameters and that nothing else reads
 /// become one product with all of them side by side (q, k and v of Llama, gate and up): fewer,
-/// larger products for what is one read of memory anyway. A row's parts lie side by side, so a
-/// single row's are views. For a loader, who puts the parameters together once. Bits stay.
+/// larger products for what is one read of memory anyway. Where each of them is read by its sum
+/// with a bias alone, the biases are joined too. A row's parts lie side by side, so a single row's
+/// are views. For a loader, who puts the parameters together once. Bits stay.
 Graph join_products(const Graph& graph, Notes* notes = nullptr);
+
+/// Attention whose q, k or v is a slice of columns reads the columns where they lie: without the
+/// copy. After join_products. A cast between the two moves in front of the slices where attention
+/// reads all columns. Bits stay.
+Graph read_columns(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
 /// Products and sums of a convolution's result with a number for each channel go into its weights
 /// and its bias, where all of them are made of parameters and constants alone and nothing else

@@ -68,5 +68,49 @@ TEST(JoinProducts, WhatStaysApart) {
   EXPECT_EQ(joins_of(late), 1u);
 }
 
+size_t additions_in(const Graph& g) {
+  size_t n = 0;
+  for (const Node& node : g.nodes()) n += is(node, Op::add);
+  return n;
+}
+
+TEST(JoinProducts, BiasesOfJoinedProductsAreJoined) {
+  for (const bool transposed : {false, true}) {
+    Graph g;
+    const Value x = g.input("x", {2, 3, 8}, DType::f32);
+    const auto project = [&](const std::string& name, int64_t n, bool bias_first) {
+      const Value y =
+          matmul(x, g.parameter(name, transposed ? Shape{n, 8} : Shape{8, n}), false, transposed);
+      const Value bias = g.parameter(name + ".bias", {n});
+      return bias_first ? bias + y : y + bias;
+    };
+    g.output("q", project("q", 6, false));
+    g.output("k", project("k", 2, true));
+    g.output("v", tanh(project("v", 3, false)));
+    EXPECT_EQ(joins_of(g), 1u);
+    EXPECT_EQ(additions_in(join_products(g)), 1u);
+  }
+}
+
+TEST(JoinProducts, BiasesStayWhereOneProductHasNone) {
+  Graph g;
+  const Value x = g.input("x", {3, 8}, DType::f32);
+  const auto product = [&](const char* name) { return matmul(x, g.parameter(name, {8, 4})); };
+  g.output("with", product("p") + g.parameter("bias", {4}));
+  const Value shared = product("q");
+  g.output("also without", shared + g.parameter("other", {4}));
+  g.output("without", shared * 2.0);
+  EXPECT_EQ(joins_of(g), 1u);
+  EXPECT_EQ(additions_in(join_products(g)), 2u);
+  // A sum with a value that is not a vector of the columns is no bias.
+  Graph wide;
+  const Value y = wide.input("x", {3, 8}, DType::f32);
+  for (const char* name : {"p", "q"})
+    wide.output(name, matmul(y, wide.parameter(name, {8, 4})) +
+                          wide.parameter(std::string(name) + ".matrix", {3, 4}));
+  EXPECT_EQ(joins_of(wide), 1u);
+  EXPECT_EQ(additions_in(join_products(wide)), 2u);
+}
+
 }  // namespace
 }  // namespace brrr

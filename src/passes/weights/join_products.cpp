@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -7,10 +8,18 @@
 namespace brrr {
 namespace {
 
-/// Products of one left operand with matrices that nothing else reads.
-using Group = std::vector<NodeId>;
+/// A product with a matrix that nothing else reads, and the sum of the product and a bias where
+/// that sum is the only reader of the product.
+struct Member {
+  NodeId product = kNoNode;
+  NodeId sum = kNoNode;
+  ValueId bias;  // of the sum
+};
 
-/// What products must have in common to be parts of one.
+/// Products of one left operand.
+using Group = std::vector<Member>;
+
+/// What products must have in common to be columns of one product.
 struct Key {
   ValueId left;
   bool transposed;  // the right operands
@@ -20,75 +29,115 @@ struct Key {
 
 class Joiner {
  public:
-  explicit Joiner(const Graph& in) : in_(in), uses_(count_uses(in)) {
+  explicit Joiner(const Graph& in) : in_(in), uses_(count_uses(in)), only_reader_(in.size()) {
+    for (NodeId id = 0; id < in.size(); ++id)
+      for (const ValueId& v : in.node(id).operands) only_reader_[v.node] = id;
     std::map<Key, Group> groups;
     for (NodeId id = 0; id < in.size(); ++id)
       if (const auto key = key_of(id)) {
         Group& group = groups[*key];
-        if (group.empty() || in.node(id).attrs == in.node(group.front()).attrs) group.push_back(id);
+        if (group.empty() || in.node(id).attrs == in.node(group.front().product).attrs)
+          group.push_back(member_of(id));
       }
     for (auto& [key, group] : groups)
-      if (group.size() > 1) {
-        const NodeId first = group.front();
-        for (const NodeId id : group) first_of_[id] = first;
-        groups_[first] = std::move(group);
-      }
+      if (group.size() > 1) add(std::move(group));
   }
 
   Graph run(Notes* notes) {
     Graph out = rewrite(in_, [&](Rewriter& r, NodeId id) {
-      const auto at = first_of_.find(id);
-      if (at == first_of_.end()) return moved_.contains(id);
-      if (at->second == id) join(r, groups_.at(id));
-      return true;
+      if (const auto at = groups_.find(id); at != groups_.end()) join(r, at->second);
+      return joined_.contains(id) || moved_.contains(id);
     });
     if (notes && !groups_.empty())
-      notes->push_back(fmt::format("{} products became {}", first_of_.size(), groups_.size()));
+      notes->push_back(
+          fmt::format("{} products became {}{}", products_, groups_.size(),
+                      biases_ > 0 ? fmt::format(", {} biases {}", biases_, bias_groups_) : ""));
     return out;
   }
 
  private:
+  void add(Group group) {
+    // A group has biases where each of its products has one of the same type.
+    const bool has_biases = std::ranges::all_of(group, [&](const Member& m) {
+      return m.sum != kNoNode && in_.type(m.bias).dtype == in_.type(group.front().bias).dtype &&
+             in_.node(m.sum).results[0].dtype == in_.node(group.front().sum).results[0].dtype;
+    });
+    for (Member& m : group) {
+      if (!has_biases) m.sum = kNoNode;
+      joined_.insert(m.product);
+      if (m.sum != kNoNode) joined_.insert(m.sum);
+    }
+    products_ += group.size();
+    if (has_biases) biases_ += group.size(), ++bias_groups_;
+    groups_[group.front().product] = std::move(group);
+  }
+
+  /// The product and, where nothing else reads it, its sum with a vector that is a parameter.
+  Member member_of(NodeId product) const {
+    Member m{product, kNoNode, {}};
+    if (uses_[product][0] != 1) return m;
+    const NodeId reader = only_reader_[product];
+    const Node& sum = in_.node(reader);
+    if (!is(sum, Op::add)) return m;
+    const ValueId bias = sum.operands[sum.operands[0].node == product ? 1 : 0];
+    if (!is_parameter(bias) || in_.type(bias).shape.rank() != 1 ||
+        in_.type(bias).shape[0] != in_.node(product).results[0].shape[-1] ||
+        sum.results[0].shape != in_.node(product).results[0].shape)
+      return m;
+    return {product, reader, bias};
+  }
+
+  bool is_parameter(ValueId v) const {
+    return in_.is_input(v.node) && in_.role(v.node) == Role::parameter &&
+           in_.type(v).storage.is_plain();
+  }
+
   std::optional<Key> key_of(NodeId id) const {
     const Node& node = in_.node(id);
     const std::optional<ProductForm> form = product_form(node);
     if (!form || form->has_bias || form->transpose_a) return std::nullopt;
     const ValueId w = node.operands[1];
-    if (!in_.is_input(w.node) || in_.role(w.node) != Role::parameter || uses_[w.node][0] != 1 ||
-        in_.type(w).shape.rank() != 2 || !in_.type(w).storage.is_plain())
+    if (!is_parameter(w) || uses_[w.node][0] != 1 || in_.type(w).shape.rank() != 2)
       return std::nullopt;
     return Key{node.operands[0], form->transpose_b, in_.type(w).dtype, node.results[0].dtype};
   }
 
-  /// At the place of the first of them: weights that come behind it come before it now.
+  /// Maps a parameter that may stand behind the node which is being replaced.
+  Value early(Rewriter& r, ValueId parameter, NodeId before) {
+    if (parameter.node > before && moved_.insert(parameter.node).second) r.copy(parameter.node);
+    return r.map(parameter);
+  }
+
+  /// Builds the joined product in the place of the first product of the group.
   void join(Rewriter& r, const Group& group) {
-    const Node& first = in_.node(group.front());
+    const NodeId place = group.front().product;
+    const Node& first = in_.node(place);
     const bool transposed = product_form(first)->transpose_b;
     const Value x = r.map(first.operands[0]);
-    std::vector<Value> weights;
-    for (const NodeId id : group) {
-      const ValueId w = in_.node(id).operands[1];
-      if (w.node > group.front()) {
-        r.copy(w.node);
-        moved_.insert(w.node);
-      }
-      weights.push_back(r.map(w));
+    std::vector<Value> weights, biases;
+    for (const Member& m : group) {
+      weights.push_back(early(r, in_.node(m.product).operands[1], place));
+      if (m.sum != kNoNode) biases.push_back(early(r, m.bias, place));
     }
     const std::vector<Value> in{x, concat(weights, transposed ? 0 : 1)};
-    const Value y = call(*first.op, in, first.attrs)[0];
+    Value y = call(*first.op, in, first.attrs)[0];
+    if (!biases.empty()) y = y + concat(biases, 0);
     const int axis = y.shape().rank() - 1;
     int64_t start = 0;
-    for (const NodeId id : group) {
-      const int64_t size = in_.node(id).results[0].shape.size(-1);
-      r.bind({id, 0}, slice(y, axis, start, size));
+    for (const Member& m : group) {
+      const int64_t size = in_.node(m.product).results[0].shape.size(-1);
+      r.bind({m.sum == kNoNode ? m.product : m.sum, 0}, slice(y, axis, start, size));
       start += size;
     }
   }
 
   const Graph& in_;
   std::vector<std::vector<uint32_t>> uses_;
-  std::map<NodeId, NodeId> first_of_;  // of its group, by product
-  std::map<NodeId, Group> groups_;     // by the first product
-  std::set<NodeId> moved_;             // weights that are in the new graph already
+  std::vector<NodeId> only_reader_;  // of a node with one reader; else the last reader
+  std::map<NodeId, Group> groups_;   // by the first product
+  std::set<NodeId> joined_;          // products and sums that slices replace
+  std::set<NodeId> moved_;           // parameters that are in the new graph already
+  size_t products_ = 0, biases_ = 0, bias_groups_ = 0;
 };
 
 }  // namespace
