@@ -253,6 +253,10 @@ class ManyTexts {
          100 * static_cast<double>(c.padded_tokens) /
              static_cast<double>(std::max<int64_t>(1, c.padded_tokens + c.tokens)),
          notes, memory_text(batcher.pool_bytes()));
+    if (c.slowest_first_token == 0) return;
+    tell("first token {} to {} after a text's turn came; at most {} between tokens\n",
+         duration_text(c.fastest_first_token), duration_text(c.slowest_first_token),
+         duration_text(c.longest_gap));
   }
 
   const infer::GenerateOptions& o_;

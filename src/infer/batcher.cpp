@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/threads/parallel.h"
 #include "infer/model_runnable.h"
@@ -43,6 +44,7 @@ struct Batcher::Sequence {
   std::vector<int32_t> guess;               // tokens that may follow the window
   PromptLookup lookup;
   int64_t made = 0;
+  double waits_since = 0;     // when it was admitted or got its last token; 0: not admitted yet
   bool awaits_token = false;  // after on_logits
   bool has_ended = false;
 
@@ -192,6 +194,7 @@ void Batcher::admit() {
       return;
     }
     counts_.shared += s.computed;
+    if (s.waits_since == 0) s.waits_since = now_seconds();
     running_.push_back(std::move(*next));
     waiting_.erase(next);
   }
@@ -354,7 +357,20 @@ Batcher::Id Batcher::fork(Id id, int32_t token) {
   return forked_.back()->id;
 }
 
+void Batcher::count_wait(Sequence& s) {
+  const double now = now_seconds(), waited = now - s.waits_since;
+  s.waits_since = now;
+  if (s.made > 0) {
+    counts_.longest_gap = std::max(counts_.longest_gap, waited);
+    return;
+  }
+  const bool is_first = counts_.slowest_first_token == 0;
+  counts_.slowest_first_token = std::max(counts_.slowest_first_token, waited);
+  counts_.fastest_first_token = is_first ? waited : std::min(counts_.fastest_first_token, waited);
+}
+
 bool Batcher::take(Sequence& s, int32_t token, double logprob) {
+  count_wait(s);
   ++s.made;
   ++counts_.generated;
   const bool goes_on = !s.request.on_token || s.request.on_token(token, logprob);

@@ -73,6 +73,9 @@ struct BatcherCounts {
   int64_t shared = 0;                      // prompt tokens found in the prefix cache
   int64_t preempted = 0;                   // preemptions
   int64_t guessed = 0, guessed_right = 0;  // tokens of prompt lookup
+  /// Seconds from the admission of a sequence to its first token, over all sequences, and from a
+  /// token to the next one of the same sequence.
+  double fastest_first_token = 0, slowest_first_token = 0, longest_gap = 0;
 };
 
 class Batcher {
@@ -142,6 +145,8 @@ class Batcher {
   void release_blocks(Sequence& s);
   std::span<const float> run(std::vector<StepPart>& parts);
   Sequence& waiting_for_token(Id id);
+  /// Records how long the sequence waited for its next token.
+  void count_wait(Sequence& s);
   /// Passes a sampled token on and appends it. Returns whether the sequence continues.
   bool take(Sequence& s, int32_t token, double logprob);
   /// Appends a token to the window, which drops its older half first if it is full.

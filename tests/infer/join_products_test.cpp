@@ -59,7 +59,7 @@ TEST(JoinedProducts, TakeThePlaceOfTheirParameters) {
         for (const std::string& source : weight->sources)
           EXPECT_EQ(joined.find_input(source), kNoNode) << source;
       }
-      EXPECT_EQ(by_sources[3], 2u) << "q, k, v";
+      EXPECT_EQ(by_sources[3], has_bias ? 4u : 2u) << "q, k, v and their biases";
       EXPECT_EQ(by_sources[2], 2u) << "gate, up";
       Engine one(cpu::cpu_backend()), other(cpu::cpu_backend());
       one.add(apart);
