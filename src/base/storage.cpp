@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/integer_panels.h"
 #include "base/integers.h"
 #include "base/panels.h"
 
@@ -44,76 +45,113 @@ int64_t elements_in_memory(Layout layout, DType dtype, const Shape& shape) {
   return layout == Layout::panels ? elements(rows, columns) : elements(columns, rows);
 }
 
-/// How the groups of a quantized matrix [rows, columns] lie.
-struct Groups {
-  Quantized q;
-  int64_t rows, columns, size, per_line;
+/// The axis along which a product contracts a matrix in this layout.
+int contracted_axis(Layout layout) { return layout == Layout::panels ? 0 : 1; }
 
-  Groups(const Quantized& quantized, const Shape& shape)
-      : q(quantized), rows(shape.size(0)), columns(shape.size(1)) {
-    const int64_t line = q.axis == 0 ? rows : columns;
-    size = q.group == 0 ? std::max<int64_t>(line, 1) : q.group;
-    per_line = ceil_div(line, size);
+/// Where the integers and the scales of a quantised matrix lie.
+class QuantizedMatrix {
+ public:
+  QuantizedMatrix(const Storage& storage, const Shape& shape)
+      : q_(storage.quantized),
+        in_panels_(storage.layout != Layout::rows),
+        rows_(shape.size(0)),
+        columns_(shape.size(1)) {
+    const int64_t line = q_.axis == 0 ? rows_ : columns_;
+    size_ = q_.group == 0 ? std::max<int64_t>(line, 1) : q_.group;
+    per_line_ = ceil_div(line, size_);
+    panels_ = {line, q_.axis == 0 ? columns_ : rows_, q_.bits, q_.group};
   }
-  int64_t count() const { return per_line * (q.axis == 0 ? columns : rows); }
-  int64_t of(int64_t row, int64_t column) const {
-    return q.axis == 0 ? row / size * columns + column : row * per_line + column / size;
+
+  int most() const { return panels_.most(); }
+  int64_t scales() const {
+    return in_panels_ ? panels_.scale_count() : per_line_ * (q_.axis == 0 ? columns_ : rows_);
   }
-  /// Where the scales begin, aligned.
+  /// Byte offset of the scales.
   int64_t first_scale() const {
-    return round_up(ceil_div(rows * columns * q.bits, int64_t{8}), int64_t{sizeof(float)});
+    if (in_panels_) return panels_.integer_bytes();
+    return round_up(ceil_div(rows_ * columns_ * q_.bits, int64_t{8}), int64_t{sizeof(float)});
   }
-  int most() const { return q.bits == 8 ? 127 : 7; }
+  int64_t bytes() const { return first_scale() + scales() * int64_t{sizeof(float)}; }
 
-  /// f(its place in row-major order, its group) for each element.
+  struct Place {
+    size_t element;  // in row-major order
+    size_t scale;
+    size_t byte;
+    bool is_high;  // 4 bits: in the high half of the byte
+  };
+  /// f(Place) for each element.
   template <typename F>
   void each(F f) const {
-    for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = 0; j < columns; ++j)
-        f(static_cast<size_t>(i * columns + j), static_cast<size_t>(of(i, j)));
+    for (int64_t i = 0; i < rows_; ++i)
+      for (int64_t j = 0; j < columns_; ++j) f(place(i, j));
   }
+  int get(const std::byte* bytes, const Place& p) const {
+    if (q_.bits == 8 && !in_panels_) return static_cast<int8_t>(bytes[p.byte]);
+    const auto byte = static_cast<int>(bytes[p.byte]);
+    if (q_.bits == 8) return byte - panels_.offset();
+    return (p.is_high ? byte >> 4 : byte & 15) - panels_.offset();
+  }
+  void put(std::byte* bytes, const Place& p, int value) const {
+    const int stored = q_.bits == 8 && !in_panels_ ? value : value + panels_.offset();
+    std::byte& byte = bytes[p.byte];
+    if (q_.bits == 8)
+      byte = static_cast<std::byte>(stored);
+    else
+      byte = p.is_high ? (byte & std::byte{15}) | static_cast<std::byte>(stored << 4)
+                       : (byte & std::byte{240}) | static_cast<std::byte>(stored);
+  }
+  /// All integers 0.
+  void clear(std::byte* bytes) const {
+    const int zero = q_.bits == 4 ? 0x88 : in_panels_ ? 0x80 : 0;
+    std::memset(bytes, zero, static_cast<size_t>(first_scale()));
+  }
+
+ private:
+  Place place(int64_t row, int64_t column) const {
+    const int64_t element = row * columns_ + column;
+    if (!in_panels_)
+      return {static_cast<size_t>(element), static_cast<size_t>(group_of(row, column)),
+              static_cast<size_t>(element * q_.bits / 8), element % 2 == 1};
+    const int64_t term = q_.axis == 0 ? row : column, at = q_.axis == 0 ? column : row;
+    return {static_cast<size_t>(element), static_cast<size_t>(panels_.scale_place(term, at)),
+            static_cast<size_t>(panels_.place(term, at)), panels_.is_high(term)};
+  }
+  int64_t group_of(int64_t row, int64_t column) const {
+    return q_.axis == 0 ? row / size_ * columns_ + column : row * per_line_ + column / size_;
+  }
+
+  Quantized q_;
+  bool in_panels_;
+  int64_t rows_, columns_, size_, per_line_;
+  IntegerPanels panels_;
 };
 
-int integer_at(const std::byte* bytes, int bits, size_t i) {
-  if (bits == 8) return static_cast<int8_t>(bytes[i]);
-  const auto pair = static_cast<int>(bytes[i / 2]);
-  return (i % 2 == 0 ? pair & 15 : pair >> 4) - 8;
-}
-/// In order: the first of a pair clears its byte.
-void put_integer(std::byte* bytes, int bits, size_t i, int value) {
-  if (bits == 8) {
-    bytes[i] = static_cast<std::byte>(value);
-    return;
-  }
-  const auto half = static_cast<std::byte>((value + 8) << (i % 2 == 0 ? 0 : 4));
-  bytes[i / 2] = i % 2 == 0 ? half : bytes[i / 2] | half;
-}
-
-void read_quantized(const Groups& g, const void* from, std::span<double> to) {
+void read_quantized(const QuantizedMatrix& m, const void* from, std::span<double> to) {
   const auto* bytes = static_cast<const std::byte*>(from);
-  std::vector<float> scales(static_cast<size_t>(g.count()));
-  std::memcpy(scales.data(), bytes + g.first_scale(), scales.size() * sizeof(float));
-  g.each([&](size_t i, size_t group) {
-    to[i] = static_cast<double>(scales[group]) * integer_at(bytes, g.q.bits, i);
+  std::vector<float> scales(static_cast<size_t>(m.scales()));
+  std::memcpy(scales.data(), bytes + m.first_scale(), scales.size() * sizeof(float));
+  m.each([&](const auto& p) {
+    to[p.element] = static_cast<double>(scales[p.scale]) * m.get(bytes, p);
   });
 }
 
-void write_quantized(const Groups& g, std::span<const double> from, void* to) {
+void write_quantized(const QuantizedMatrix& m, std::span<const double> from, void* to) {
   auto* bytes = static_cast<std::byte*>(to);
-  std::vector<double> most(static_cast<size_t>(g.count()));
-  g.each([&](size_t i, size_t group) {
-    const double x = std::isfinite(from[i]) ? std::fabs(from[i]) : NAN;
-    if (!(x <= most[group])) most[group] = std::isnan(most[group]) ? NAN : x;
+  std::vector<double> most(static_cast<size_t>(m.scales()));
+  m.each([&](const auto& p) {
+    const double x = std::isfinite(from[p.element]) ? std::fabs(from[p.element]) : NAN;
+    double& top = most[p.scale];
+    if (!(x <= top)) top = std::isnan(top) ? NAN : x;
   });
   std::vector<float> scales;
-  for (const double x : most) scales.push_back(static_cast<float>(x / g.most()));
-  std::memset(bytes, 0, static_cast<size_t>(g.first_scale()));
-  g.each([&](size_t i, size_t group) {
-    const double scale = static_cast<double>(scales[group]);
-    const double x = scale > 0 ? std::nearbyint(from[i] / scale) : 0;
-    put_integer(bytes, g.q.bits, i, static_cast<int>(std::clamp<double>(x, -g.most(), g.most())));
+  for (const double x : most) scales.push_back(static_cast<float>(x / m.most()));
+  m.clear(bytes);
+  m.each([&](const auto& p) {
+    const double scale = static_cast<double>(scales[p.scale]);
+    const double x = scale > 0 ? std::nearbyint(from[p.element] / scale) : 0;
+    m.put(bytes, p, static_cast<int>(std::clamp<double>(x, -m.most(), m.most())));
   });
-  std::memcpy(bytes + g.first_scale(), scales.data(), scales.size() * sizeof(float));
+  std::memcpy(bytes + m.first_scale(), scales.data(), scales.size() * sizeof(float));
 }
 
 /// "int8_along_0", "int4_along_1_by_32"
@@ -136,24 +174,38 @@ std::optional<Quantized> quantized_from_name(std::string_view text) {
 }  // namespace
 
 std::string Storage::str() const {
-  if (!is_quantized()) return std::string(kLayouts[static_cast<size_t>(layout)].name);
-  const std::string name = fmt::format("int{}_along_{}", quantized.bits, quantized.axis);
-  return quantized.group == 0 ? name : fmt::format("{}_by_{}", name, quantized.group);
+  const std::string order(kLayouts[static_cast<size_t>(layout)].name);
+  if (!is_quantized()) return order;
+  std::string name = fmt::format("int{}_along_{}", quantized.bits, quantized.axis);
+  if (quantized.group != 0) name += fmt::format("_by_{}", quantized.group);
+  return layout == Layout::rows ? name : order + "_of_" + name;
 }
 
 std::optional<Storage> storage_from_name(std::string_view name) {
-  for (const LayoutRow& row : kLayouts)
+  Storage storage;
+  std::string_view rest = name;
+  for (const LayoutRow& row : kLayouts) {
     if (row.name == name) return Storage{row.layout};
-  const auto quantized = quantized_from_name(name);
-  if (!quantized || Storage{Layout::rows, *quantized}.str() != name) return std::nullopt;
-  return Storage{Layout::rows, *quantized};
+    if (row.layout == Layout::rows || !name.starts_with(row.name)) continue;
+    rest = name.substr(row.name.size());
+    if (!rest.starts_with("_of_")) return std::nullopt;
+    rest.remove_prefix(4);
+    storage.layout = row.layout;
+  }
+  const auto quantized = quantized_from_name(rest);
+  if (!quantized) return std::nullopt;
+  storage.quantized = *quantized;
+  if (storage.str() != name) return std::nullopt;
+  return storage;
 }
 
 std::string storage_names() {
   std::string names;
   for (const LayoutRow& row : kLayouts)
     names += (names.empty() ? "" : ", ") + std::string(row.name);
-  return names + ", int8 or int4 followed by _along_<axis> and perhaps _by_<group>";
+  return names +
+         ", int8 or int4 followed by _along_<axis> and perhaps _by_<group>, in panels "
+         "panels_of_int8 and the like";
 }
 
 constexpr int64_t kLongestAxis = int64_t{1} << 40;
@@ -164,10 +216,17 @@ std::string storage_refusal(const Storage& storage, DType dtype, const Shape& sh
     return fmt::format("only matrices lie in {}; got {}", storage.str(), shape.str());
   if (std::max(shape.size(0), shape.size(1)) > kLongestAxis)
     return fmt::format("an axis of {} is too long for {}", shape.str(), storage.str());
-  if (storage.is_quantized())
-    return storage.layout != Layout::rows ? "integers lie in rows"
-           : is_float(dtype)              ? std::string()
-                             : fmt::format("only floats are quantized; got {}", name_of(dtype));
+  if (storage.is_quantized()) {
+    if (!is_float(dtype)) return fmt::format("only floats are quantized; got {}", name_of(dtype));
+    if (storage.layout == Layout::rows) return "";
+    if (storage.quantized.axis != contracted_axis(storage.layout))
+      return "groups of integers in panels stand along the terms of a product";
+    // The integers of a word of four bytes share a scale.
+    return storage.quantized.group % 8 == 0
+               ? ""
+               : fmt::format("groups in panels are multiples of 8; got {}",
+                             storage.quantized.group);
+  }
   if (dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f32)
     return fmt::format("only bf16, f16 and f32 lie in panels; got {}", name_of(dtype));
   return "";
@@ -178,10 +237,7 @@ int64_t stored_bytes(const Storage& storage, DType dtype, const Shape& shape) {
   if (!storage.is_plain())
     stored_bytes({}, DType::f64,
                  {round_up(shape.size(0), kPanelTerms), round_up(shape.size(1), kPanelColumns)});
-  if (storage.is_quantized()) {
-    const Groups groups(storage.quantized, shape);
-    return groups.first_scale() + groups.count() * int64_t{sizeof(float)};
-  }
+  if (storage.is_quantized()) return QuantizedMatrix(storage, shape).bytes();
   int64_t bytes = 0;
   const int64_t elements = elements_in_memory(storage.layout, dtype, shape);
   if (__builtin_mul_overflow(elements, static_cast<int64_t>(bytes_of(dtype)), &bytes))
@@ -191,7 +247,7 @@ int64_t stored_bytes(const Storage& storage, DType dtype, const Shape& shape) {
 
 void read_floats(const Storage& storage, DType dtype, const Shape& shape, const void* from,
                  std::span<double> to) {
-  if (storage.is_quantized()) return read_quantized(Groups(storage.quantized, shape), from, to);
+  if (storage.is_quantized()) return read_quantized(QuantizedMatrix(storage, shape), from, to);
   if (storage.layout != Layout::rows)
     return for_each_place(storage.layout, dtype, shape, [&](size_t i, int64_t place) {
       to[i] = load_as_double(dtype, from, place);
@@ -202,7 +258,7 @@ void read_floats(const Storage& storage, DType dtype, const Shape& shape, const 
 
 void write_floats(const Storage& storage, DType dtype, const Shape& shape,
                   std::span<const double> from, void* to) {
-  if (storage.is_quantized()) return write_quantized(Groups(storage.quantized, shape), from, to);
+  if (storage.is_quantized()) return write_quantized(QuantizedMatrix(storage, shape), from, to);
   if (storage.layout != Layout::rows) {
     std::memset(to, 0, static_cast<size_t>(stored_bytes(storage, dtype, shape)));
     return for_each_place(storage.layout, dtype, shape, [&](size_t i, int64_t place) {

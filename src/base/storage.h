@@ -27,28 +27,29 @@ constexpr Layout right_layout(bool transposed) {
   return transposed ? Layout::transposed_panels : Layout::panels;
 }
 
-/// Integers that stand for the floats of a matrix in rows: x = scale * integer, which is not
-/// rounded to the dtype, with one scale for all elements of a group. Behind the integers, each in
-/// its bits and two of 4 bits in a byte, lie the scales, f32: those of the first row (axis 1) or of
-/// the first groups of rows (axis 0) first. The scale is the largest magnitude of the group over
-/// the largest integer, 127 or 7; NaN where the group holds what is not finite, so that all of it
-/// is NaN.
+/// Integers that stand for the floats of a matrix: x = scale * integer, which is not rounded to the
+/// dtype, with one scale for all elements of a group. The scale is the largest magnitude of the
+/// group over the largest integer, 127 or 7; NaN where the group holds what is not finite, so that
+/// all of it is NaN. In rows, the scales lie behind the integers, f32: those of the first row
+/// (axis 1) or of the first groups of rows (axis 0) first; two integers of 4 bits share a byte.
+/// In panels, groups stand along the terms of a product, and integer_panels.h says what lies where.
 struct Quantized {
   int32_t bits = 0;   // 8 or 4; 0: the elements are no integers
-  int32_t axis = 0;   // elements of a group stand along it
-  int32_t group = 0;  // of how many elements; 0: all, which is a scale for each row or column
+  int32_t axis = 0;   // the elements of a group are neighbours along this axis
+  int32_t group = 0;  // elements of a group; 0: all, which is a scale for each row or column
   bool operator==(const Quantized&) const = default;
 };
 
 struct Storage {
   Layout layout = Layout::rows;
-  Quantized quantized = {};  // beside Layout::rows alone
+  Quantized quantized = {};
 
   bool operator==(const Storage&) const = default;
   /// Whether the elements lie in rows, each in its dtype.
   bool is_plain() const { return *this == Storage{}; }
   bool is_quantized() const { return quantized.bits != 0; }
-  /// "rows", "panels", "transposed_panels", "int8_along_0", "int4_along_1_by_32"
+  /// "rows", "panels", "transposed_panels", "int8_along_0", "int4_along_1_by_32",
+  /// "panels_of_int8_along_0"
   std::string str() const;
 };
 std::optional<Storage> storage_from_name(std::string_view name);

@@ -107,6 +107,7 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   e.batch_size = options.batch_size;
   e.context = options.context;
   e.precision = dtype_of_precision(options.precision);
+  e.quantization = quantization_of_precision(options.precision);
   e.memory = memory;
   e.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
   const infer::Evaluation r = infer::evaluate(model, source.tokens, backend, e);
@@ -237,6 +238,7 @@ infer::TaskEvaluationOptions task_options(const infer::EvalOptions& options,
   e.context = options.context;
   e.truncate = options.truncate;
   e.precision = dtype_of_precision(options.precision);
+  e.quantization = quantization_of_precision(options.precision);
   e.memory = memory_of(options, "a smaller --batch-size, a smaller --context");
   e.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
   return e;

@@ -119,7 +119,8 @@ std::shared_ptr<const Runnable> open_runnable(const std::string& name) {
 std::shared_ptr<infer::Runner> runner_of(const std::shared_ptr<const Runnable>& runnable,
                                          const RunnableArguments& options, Refuses refuses) {
   RunnableOptions how;
-  how.passes = for_inference(dtype_of_precision(options.precision));
+  how.passes = for_inference(dtype_of_precision(options.precision),
+                             quantization_of_precision(options.precision));
   how.passes.disabled = {options.disabled.begin(), options.disabled.end()};
   how.compile = options.compile;
   how.explain = options.explain;

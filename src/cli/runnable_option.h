@@ -55,8 +55,8 @@ template <typename T>
 void add_runnable_rows(OptionTable<T>& t) {
   t.flag("json", &T::json, "one JSON object with the result on standard output");
   machine::add_device_row(t);
-  t.choice("precision", &T::precision, precision_choices(), "NAME",
-           "fp32, or bf16 or fp16 weights and products", {"dtype"});
+  t.choice("precision", &T::precision, precision_choices(PrecisionUse::inference), "NAME",
+           kPrecisionHelp, {"dtype"});
   machine::add_memory_row(t);
   t.integer("threads", &T::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});

@@ -157,19 +157,21 @@ void TextMaker::reserve(int64_t positions, int64_t count) {
     batcher_ = std::make_unique<infer::Batcher>(
         model_.definition, backend, model_.weights,
         infer::BatcherOptions{.precision = precision,
+                              .quantization = quantization_of_precision(options_.precision),
                               .parallel = at_once_,
                               .prefill_tokens = options_.prefill_tokens,
                               .context = room_,
                               .guessed_tokens = most_guessed_tokens(options_, at_once_),
                               .memory = memory()});
   else
-    generator_ =
-        std::make_unique<infer::Generator>(model_.definition, backend, model_.weights,
-                                           infer::GeneratorOptions{.use_cache = options_.cache,
-                                                                   .precision = precision,
-                                                                   .context = options_.context,
-                                                                   .positions = room_,
-                                                                   .memory = memory()});
+    generator_ = std::make_unique<infer::Generator>(
+        model_.definition, backend, model_.weights,
+        infer::GeneratorOptions{.use_cache = options_.cache,
+                                .precision = precision,
+                                .quantization = quantization_of_precision(options_.precision),
+                                .context = options_.context,
+                                .positions = room_,
+                                .memory = memory()});
 }
 
 void TextMaker::run(std::span<const int32_t> prompt, const Samples& samples, int64_t most,

@@ -103,7 +103,7 @@ void Batcher::build(const Backend& backend, std::shared_ptr<const WeightSource> 
                     int64_t pool_blocks) {
   pool_ = BlockPool(pool_blocks);
   RunnableOptions how;
-  how.passes = for_inference(options_.precision);
+  how.passes = for_inference(options_.precision, options_.quantization);
   runner_.reset();
   runner_ = std::make_unique<Runner>(
       sequences_runnable(model_, std::move(weights), pool_blocks, options_.precision), backend, how,

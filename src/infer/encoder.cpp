@@ -76,7 +76,7 @@ Encoder::Encoder(const std::shared_ptr<const Runnable>& runnable, const Backend&
   find_output(*runnable);
   const bool pools = task_.task.head == Head::embedding && !is_pooled_;
   RunnableOptions how;
-  how.passes = for_inference(options.precision);
+  how.passes = for_inference(options.precision, options.quantization);
   runner_ = std::make_unique<Runner>(runnable, backend, how, options.memory, options.beside,
                                      pools                         ? kCopiesOfTokens
                                      : output_dtype_ == DType::f32 ? 0

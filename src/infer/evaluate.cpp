@@ -56,7 +56,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   const std::shared_ptr<const Runnable> loss =
       runnable_of(model.definition->loss(l.batch, l.context), model.weights);
   RunnableOptions how;
-  how.passes = for_inference(options.precision);
+  how.passes = for_inference(options.precision, options.quantization);
   // The batches ahead, one in the hands of the worker, and the current one; tokens and targets.
   const int64_t batches_held = l.workers * (l.prefetch_factor + 1) + 1;
   Runner runner(loss, backend, how, counting_all(options.memory),

@@ -8,6 +8,7 @@
 #include "data/token_source.h"
 #include "folders/model_folder.h"
 #include "infer/room.h"
+#include "passes/passes.h"
 #include "runtime/backend.h"
 
 namespace brrr::infer {
@@ -24,7 +25,8 @@ struct EvaluateOptions {
   int64_t batch_size = 8;
   int64_t context = 0;  // 0: the model's
   DType precision = DType::f32;
-  Memory memory = {};  // that it may take; by default any
+  Quantization quantization = {};  // of weights
+  Memory memory = {};              // that it may take; by default any
   std::function<void(int64_t done, int64_t total)> progress = {};  // in batches
 };
 

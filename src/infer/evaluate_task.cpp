@@ -95,9 +95,11 @@ void add_row(io::TaskMetrics& metrics, io::LabelKind kind, const io::EncodedRow&
 
 Encoder encoder_for(const io::ModelFolder& model, const Backend& backend,
                     const TaskEvaluationOptions& options) {
-  return Encoder(
-      model.definition, backend, model.weights,
-      {.precision = options.precision, .batch_size = options.batch_size, .memory = options.memory});
+  return Encoder(model.definition, backend, model.weights,
+                 {.precision = options.precision,
+                  .quantization = options.quantization,
+                  .batch_size = options.batch_size,
+                  .memory = options.memory});
 }
 
 int64_t context_of(const io::ModelFolder& model, const TaskEvaluationOptions& options) {

@@ -32,9 +32,9 @@ std::shared_ptr<const Runnable> runnable_for(const models::ModelPtr& model,
                            : forward_runnable(model, std::move(weights), TextLayout::padded);
 }
 
-RunnableOptions how_to_run(DType precision) {
+RunnableOptions how_to_run(const GeneratorOptions& options) {
   RunnableOptions how;
-  how.passes = for_inference(precision);
+  how.passes = for_inference(options.precision, options.quantization);
   return how;
 }
 
@@ -56,7 +56,7 @@ Generator::Generator(models::ModelPtr model, const Backend& backend,
       context_(rounded_up(options.positions, context_of(*model, options.context))),
       options_(options),
       runner_(runnable_for(model, std::move(weights), options, context_), backend,
-              how_to_run(options.precision), counting_all(options.memory), 0, 0) {
+              how_to_run(options), counting_all(options.memory), 0, 0) {
   std::vector<PortValues> inputs;
   for (const int64_t length : {int64_t{1}, largest_length()})
     inputs.push_back(inputs_for(std::vector<int32_t>(static_cast<size_t>(length)),

@@ -1,5 +1,6 @@
 // matmul and linear: the contractions.
 
+#include "ops/quantized/quantized_rows.h"
 #include "ops/support.h"
 
 namespace brrr {
@@ -97,7 +98,9 @@ std::vector<OpDef> matmul_ops() {
         "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider; y "
         "has {dtype} where given, else that of a and b. {tf32}: f32 operands may be rounded to 11 "
         "bits. b may lie in any storage. a and b may be i8: then y is i32 and exact, K at most "
-        "131071. Integers of 32 and 64 bits wrap around. Integers have no gradient";
+        "131071. Integers of 32 and 64 bits wrap around. Integers have no gradient. {left_bits} 8, "
+        "where given: b is quantised along K, and each row of a is rounded to 255 steps of its own "
+        "(ops/quantized/quantized_rows.h) before it is multiplied";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.accumulator_dtype = {"dtype"};
@@ -112,6 +115,13 @@ std::vector<OpDef> matmul_ops() {
       Shape y = dims.batch;
       y.push_back(dims.m);
       y.push_back(dims.n);
+      if (const int64_t bits = c.attrs.get_or<int64_t>("left_bits", 0); bits != 0) {
+        const Quantized& q = c.in[1].storage.quantized;
+        if (bits != 8 || c.attr<bool>("transpose_a") || q.bits == 0 ||
+            q.axis != (c.attr<bool>("transpose_b") ? 1 : 0))
+          c.fail("left_bits must be 8, with b quantised along K and a not transposed; got {}",
+                 bits);
+      }
       if (integers) return std::vector<Type>{{c.in[0].dtype, y}};
       if (!int8) return std::vector<Type>{{result_dtype(c), y}};
       if (c.attrs.get_or<DType>("dtype", DType::i32) != DType::i32)
@@ -122,8 +132,15 @@ std::vector<OpDef> matmul_ops() {
       return std::vector<Type>{{DType::i32, y}};
     };
     d.evaluate = [](const EvalContext& c) {
-      matmul_loops(*c.in[0], *c.in[1], c.node.attrs.get<bool>("transpose_a"),
-                   c.node.attrs.get<bool>("transpose_b"), c.out[0]);
+      const bool ta = c.node.attrs.get<bool>("transpose_a");
+      const bool tb = c.node.attrs.get<bool>("transpose_b");
+      if (c.node.attrs.get_or<int64_t>("left_bits", 0) == 0)
+        return matmul_loops(*c.in[0], *c.in[1], ta, tb, c.out[0]);
+      RefTensor a = *c.in[0];
+      const auto k = static_cast<size_t>(a.type.shape.size(-1));
+      for (size_t i = 0; k > 0 && i < a.data.size(); i += k)
+        quantize_row_to_8_bits(std::span(a.data).subspan(i, k));
+      matmul_loops(a, *c.in[1], ta, tb, c.out[0]);
     };
     d.vjp = [](VjpContext& c) {
       const bool ta = c.attrs().get<bool>("transpose_a"), tb = c.attrs().get<bool>("transpose_b");
@@ -175,6 +192,18 @@ std::vector<OpDef> matmul_ops() {
            {std::tuple(3, 96, false), {1, 127, false}, {40, 127, true}})
         out.push_back({{tensor({rows, 50}), stored_right(50, columns, transposed, DType::f32)},
                        {{"transpose_a", false}, {"transpose_b", transposed}}});
+      for (const Quantized& q : {Quantized{8, 0, 0}, {8, 0, 64}, {4, 0, 32}, {4, 0, 0}})
+        for (const auto& [rows, columns, terms, transposed] : {std::tuple(1, 96, 64, false),
+                                                               {3, 33, 70, true},
+                                                               {14, 40, 136, true},
+                                                               {5, 33, 777, false}})
+          for (const bool left : {false, true}) {
+            Sample s{{tensor({rows, terms}), stored_right(terms, columns, transposed, DType::f32)},
+                     {{"transpose_a", false}, {"transpose_b", transposed}}};
+            s.in[1].type.storage.quantized = {q.bits, transposed ? 1 : 0, q.group};
+            if (left) s.attrs.set("left_bits", int64_t{8});
+            out.push_back(std::move(s));
+          }
       for (const bool transposed : {false, true}) {
         const Shape b = transposed ? Shape{37, 130} : Shape{130, 37};
         out.push_back({{tensor({19, 130}, -128, 127, DType::i8), tensor(b, -128, 127, DType::i8)},

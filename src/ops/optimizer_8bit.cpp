@@ -1,6 +1,6 @@
 // AdamW whose moments are stored in 8 bits.
 
-#include "ops/dynamic_code.h"
+#include "ops/quantized/dynamic_code.h"
 #include "ops/update.h"
 
 namespace brrr::ops {
@@ -98,7 +98,8 @@ std::vector<OpDef> optimizer_8bit_ops() {
       "adamw with moments in 8 bits (Dettmers et al. 2022). m and v are u8 codes in the shape of "
       "the parameter, with f32 [blocks] scales for blocks of 256 elements of the flattened tensor: "
       "a moment is code book[code] scale, the signed dynamic book for m, the unsigned one for v "
-      "(ops/dynamic_code.h). param' is that of adamw with the moments before they are rounded; "
+      "(ops/quantized/dynamic_code.h). param' is that of adamw with the moments before they are "
+      "rounded; "
       "each block's new scale is its largest magnitude, its codes the nearest. Operands: lr, t, "
       "scale, (key,) all params, all grads, all m codes, all v codes, all m scales, all v scales; "
       "results: params and the four states";

@@ -57,6 +57,15 @@ std::vector<OpDef> store_ops() {
       for (const DType dtype : {DType::f32, DType::bf16})
         out.push_back(
             {{tensor({45, 67}, -1, 1, dtype)}, {{"storage", Storage{Layout::rows, q}.str()}}});
+    for (const auto& [shape, layout] : {std::pair(Shape{64, 96}, Layout::panels),
+                                        {{50, 161}, Layout::transposed_panels},
+                                        {{33, 1}, Layout::panels}})
+      for (const auto& [bits, group] : {std::pair(8, 0), {8, 32}, {4, 32}, {4, 0}})
+        for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
+          out.push_back(
+              {{tensor(shape, -1, 1, dtype)},
+               {{"storage",
+                 Storage{layout, {bits, layout == Layout::panels ? 0 : 1, group}}.str()}}});
     return out;
   };
   std::vector<OpDef> list;

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "ops/dynamic_code.h"
 #include "ops/op.h"
+#include "ops/quantized/dynamic_code.h"
 #include "optim/updates.h"
 
 namespace brrr::optim {

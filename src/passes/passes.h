@@ -113,6 +113,19 @@ enum class Refresher { none, update, loader };
 /// are views. For a loader, who puts the parameters together once. Bits stay.
 Graph join_products(const Graph& graph, Notes* notes = nullptr);
 
+/// How products with weights multiply integers.
+struct Quantization {
+  int bits = 0;          // of weights: 8 or 4; 0: they stay floats
+  int group = 0;         // terms that share a scale, a multiple of 8; 0: all of a column
+  bool of_rows = false;  // rows of the left operand are quantised to 8 bits, too
+  bool operator==(const Quantization&) const = default;
+};
+
+/// Products with parameters read these as integers in panels (base/integer_panels.h), where the
+/// target has a kernel for it and the weight is no small one. For a loader, who quantises once.
+Graph quantize_weights(const Graph& graph, const Target& target, const Quantization& quantization,
+                       Notes* notes = nullptr);
+
 /// Attention whose q, k or v is a slice of columns reads the columns where they lie: without the
 /// copy. After join_products. A cast between the two moves in front of the slices where attention
 /// reads all columns. Bits stay.

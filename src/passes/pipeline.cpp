@@ -184,12 +184,21 @@ Graph run_passes(std::span<const Pass> table, const Graph& graph, const Target& 
   return Pipeline(table, target, options, report).run(graph);
 }
 
-PipelineOptions for_inference(DType precision) {
+PipelineOptions for_inference(DType precision, const Quantization& quantization) {
   PipelineOptions options;
+  options.quantization = quantization;
   options.precision = precision;
   options.parameter_dtype = precision;
   options.refresher = Refresher::loader;
   return options;
+}
+
+Quantization quantization_of_precision(std::string_view name) {
+  if (name == "int8") return {.bits = 8, .of_rows = true};
+  if (name == "int8-weight-only") return {.bits = 8};
+  if (name == "int4") return {.bits = 4, .group = 32, .of_rows = true};
+  if (name == "int4-weight-only") return {.bits = 4, .group = 32};
+  return {};
 }
 
 Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& options,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "passes/memory/rematerialize.h"
@@ -23,6 +24,7 @@ struct PipelineOptions {
   /// What matrices are stored in: bf16 or f16 to have no f32 copy of them.
   DType parameter_dtype = DType::f32;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
+  Quantization quantization;    // of weights, with a loader
   Rematerialize rematerialize;  // where there is a loss
   /// `update` where programs share parameters that change; `loader` for inference, whose parameters
   /// only load_parameters() writes and nobody reads back.
@@ -34,9 +36,13 @@ struct PipelineOptions {
   bool verify = false;
 };
 
-/// The options of a process that only reads its weights: products and weights in `precision`, and
-/// derived weights (panels) that a loader makes once.
-PipelineOptions for_inference(DType precision);
+/// The options of a process that only reads its weights: products and weights in `precision` or
+/// quantised, and derived weights (panels) that a loader makes once.
+PipelineOptions for_inference(DType precision, const Quantization& quantization = {});
+
+/// How --precision quantises: int8 and int4 (groups of 32 terms) quantise weights and the rows that
+/// they multiply, int8-weight-only and int4-weight-only weights alone; other names nothing.
+Quantization quantization_of_precision(std::string_view name);
 
 struct PassRecord {
   std::string name;

@@ -156,10 +156,8 @@ struct Call {
   Call() = default;
   void add(const Type& type, std::vector<double> v) {
     Buffer rounded(type.bytes());
-    for (size_t i = 0; i < v.size(); ++i) {
-      store_from_double(type.dtype, rounded.data(), static_cast<int64_t>(i), v[i]);
-      v[i] = load_as_double(type.dtype, rounded.data(), static_cast<int64_t>(i));
-    }
+    write_floats(type.storage, type.dtype, type.shape, v, rounded.data());
+    read_floats(type.storage, type.dtype, type.shape, rounded.data(), v);
     operands_.push_back(graph.input("x" + std::to_string(operands_.size()), type).id);
     values.push_back(std::move(v));
   }

@@ -21,11 +21,17 @@ Sample::Operand operand(Shape shape, DType dtype) { return {{dtype, std::move(sh
 
 class MatmulKernels : public test::EachIsa {};
 
+std::vector<KernelEntry> all_matmul_kernels() {
+  std::vector<KernelEntry> all = matmul_kernels();
+  for (KernelEntry& entry : integer_matmul_kernels()) all.push_back(std::move(entry));
+  return all;
+}
+
 /// Names of the entries that took the call; each was compared with the reference.
 std::set<std::string> check(const Call& call) {
   std::set<std::string> names;
   std::vector<RefTensor> wanted;
-  for (const KernelEntry& entry : matmul_kernels()) {
+  for (const KernelEntry& entry : all_matmul_kernels()) {
     if (entry.op != call.node().op->id || !entry.refusal(call.view()).empty()) continue;
     SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
     names.insert(std::string(entry.name));
@@ -159,7 +165,7 @@ TEST(MatmulKernelList, RefusesWithAReason) {
   const Sample sample{{operand({3, 4}, DType::f64), operand({4, 5}, DType::f64)},
                       {{"transpose_a", false}, {"transpose_b", false}}};
   const Call call(op("matmul"), sample);
-  for (const KernelEntry& entry : matmul_kernels()) {
+  for (const KernelEntry& entry : all_matmul_kernels()) {
     if (entry.op != Op::matmul) continue;
     EXPECT_NE(entry.accepts(call.view()), "") << entry.name;
   }

@@ -11,7 +11,7 @@
 #include "backend/kernel_runner.h"
 #include "base/panels.h"
 #include "base/threads/thread_team.h"
-#include "ops/dynamic_code.h"
+#include "ops/quantized/dynamic_code.h"
 #include "ops/update.h"
 #include "support/long_proof.h"
 

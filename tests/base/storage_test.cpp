@@ -154,7 +154,33 @@ TEST(Storage, IntegersAndTheirScales) {
       EXPECT_NEAR(out[1], 1, 1e-6);
       EXPECT_NEAR(out[3], 1, 1e-6);
     }
-  EXPECT_NE(storage_refusal({Layout::panels, Quantized{8, 0, 0}}, DType::bf16, Shape{4, 4}), "");
+}
+
+// Panels hold the integers and the scales that rows hold, at other places.
+TEST(Storage, IntegersInPanelsAreThoseInRows) {
+  for (const Layout layout : {Layout::panels, Layout::transposed_panels})
+    for (const auto& [bits, group] : {std::pair(8, 0), {8, 32}, {4, 0}, {4, 8}})
+      for (const Shape& shape : {Shape{64, 96}, Shape{33, 65}, Shape{1, 7}, Shape{7, 1}}) {
+        const Quantized q{bits, layout == Layout::panels ? 0 : 1, group};
+        const Storage rows{Layout::rows, q}, panels{layout, q};
+        SCOPED_TRACE(fmt::format("{} {}", panels.str(), shape.str()));
+        EXPECT_EQ(storage_from_name(panels.str()), panels);
+        EXPECT_EQ(storage_refusal(panels, DType::bf16, shape), "");
+        std::vector<double> in(static_cast<size_t>(shape.elements())), wanted(in.size()),
+            out(in.size());
+        for (size_t i = 0; i < in.size(); ++i)
+          in[i] = std::sin(static_cast<double>(i) * 0.7) * static_cast<double>(i % 17 + 1);
+        std::vector<std::byte> memory(static_cast<size_t>(stored_bytes(rows, DType::f32, shape)));
+        write_floats(rows, DType::f32, shape, in, memory.data());
+        read_floats(rows, DType::f32, shape, memory.data(), wanted);
+        memory.assign(static_cast<size_t>(stored_bytes(panels, DType::f32, shape)),
+                      std::byte{0x7f});
+        write_floats(panels, DType::f32, shape, in, memory.data());
+        read_floats(panels, DType::f32, shape, memory.data(), out);
+        EXPECT_EQ(out, wanted);
+      }
+  for (const Quantized& q : {Quantized{8, 1, 0}, Quantized{8, 0, 5}})
+    EXPECT_NE(storage_refusal({Layout::panels, q}, DType::bf16, Shape{4, 4}), "");
 }
 
 TEST(Storage, RefusesWhatHasTooManyBytes) {

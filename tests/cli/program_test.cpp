@@ -437,7 +437,7 @@ TEST_F(Program, CompletionsAreValidShell) {
   EXPECT_NE(run("completion zsh").out.find("#compdef brrr"), std::string::npos);
   EXPECT_NE(run("completion fish").out.find("complete -c brrr"), std::string::npos);
   EXPECT_NE(run("completion zsh").out.find("compadd -- fp32 bf16 fp16;"), std::string::npos);
-  EXPECT_NE(run("completion fish").out.find("-l precision -x -a 'fp32 bf16 fp16'"),
+  EXPECT_NE(run("completion fish").out.find("-l precision -x -a 'fp32 bf16 fp16 int8 "),
             std::string::npos);
   EXPECT_NE(run("completion fish").out.find("-l output-dir -r -F"), std::string::npos);
 }

@@ -12,6 +12,7 @@
 #include "infer/beam_search.h"
 #include "infer/generator.h"
 #include "models/initialise.h"
+#include "passes/pipeline.h"
 #include "support/long_proof.h"
 
 namespace brrr::infer {
@@ -183,6 +184,26 @@ TEST_P(BatcherModels, TextsHaveTheTokensThatTheyHaveAlone) {
       }
       EXPECT_EQ(batcher.running() + batcher.waiting(), 0);
     }
+  }
+}
+
+// One row of a product reads integers as they lie, more rows read them unpacked or quantised.
+TEST_F(BatcherTexts, QuantizedWeightsGiveTheTokensThatTheyGiveAlone) {
+  const models::ModelPtr model = model_of("llama", {{"num-key-value-heads", "2"}});
+  std::vector<BatchedText> texts = many_texts(test::is_sanitized() ? 4 : 12, 9);
+  for (BatchedText& text : texts) text.cancelled_after.reset();
+  for (const char* precision : {"int8", "int8-weight-only", "int4", "int4-weight-only"}) {
+    BatcherOptions options;
+    options.precision = DType::bf16;
+    options.quantization = quantization_of_precision(precision);
+    std::vector<std::vector<std::vector<int32_t>>> made;
+    for (const int64_t parallel : {1, 3, 16}) {
+      options.parallel = parallel;
+      Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model), options);
+      made.push_back(generate(batcher, texts));
+    }
+    expect_same(made[1], made[0], texts, precision);
+    expect_same(made[2], made[0], texts, precision);
   }
 }
 

@@ -33,7 +33,10 @@ struct TrialProgram {
       options.fp8 = true;
       options.refresher = Refresher::update;
     }
-    if (!trains) options.refresher = Refresher::loader;
+    if (!trains) {
+      options.refresher = Refresher::loader;
+      options.quantization.bits = 8;
+    }
     if (!trains) return;
     options.loss = "loss";
     options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };

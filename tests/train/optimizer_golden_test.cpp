@@ -10,7 +10,7 @@
 #include "backend/cpu/target.h"
 #include "backend/reference/interpreter.h"
 #include "formats/safetensors.h"
-#include "ops/dynamic_code.h"
+#include "ops/quantized/dynamic_code.h"
 #include "optim/optimizer.h"
 #include "passes/passes.h"
 #include "runtime/engine.h"

@@ -17,9 +17,10 @@
 
 namespace brrr::cpu {
 
-std::vector<KernelEntry> matmul_kernels();       // matmul, linear
-std::vector<KernelEntry> attention_kernels();    // attention, attention_grad
-std::vector<KernelEntry> elementwise_kernels();  // the table of src/ops/elementwise.cpp, gelu
+std::vector<KernelEntry> matmul_kernels();          // matmul, linear
+std::vector<KernelEntry> integer_matmul_kernels();  // matmul with quantised weights
+std::vector<KernelEntry> attention_kernels();       // attention, attention_grad
+std::vector<KernelEntry> elementwise_kernels();     // the table of src/ops/elementwise.cpp, gelu
 std::vector<KernelEntry> cast_kernels();
 std::vector<KernelEntry> quantize_kernels();        // quantize, quantize_scale
 std::vector<KernelEntry> random_kernels();          // random_bits, dropout
@@ -31,6 +32,7 @@ std::vector<KernelEntry> loss_head_kernels();       // linear_cross_entropy, _gr
 std::vector<KernelEntry> reduction_kernels();       // sum, max, min, product
 std::vector<KernelEntry> movement_kernels();        // transpose, slice, pad, concat, ...
 std::vector<KernelEntry> store_kernels();           // store
+std::vector<KernelEntry> store_integer_kernels();   // store
 std::vector<KernelEntry> embedding_kernels();       // embedding, embedding_grad
 std::vector<KernelEntry> gather_kernels();          // gather, gather_elements
 std::vector<KernelEntry> segment_kernels();         // segment_sum, segment_max

@@ -145,6 +145,7 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOp
   auto vectors = std::make_unique<infer::Encoder>(
       runnable, machine::backend_for(options.device), task,
       infer::EncoderOptions{.precision = dtype_of_precision(options.precision),
+                            .quantization = quantization_of_precision(options.precision),
                             .batch_size = options.batch_size,
                             .batch_tokens = options.batch_tokens,
                             .memory = memory_of(options, "a smaller --max-length"),

@@ -221,6 +221,7 @@ infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOption
   model.tokenizer->prepare(1);  // before the memory of this process is measured
   return infer::Encoder(model.definition, backend, model.weights,
                         {.precision = dtype_of_precision(options.precision),
+                         .quantization = quantization_of_precision(options.precision),
                          .batch_size = options.batch_size,
                          .batch_tokens = options.batch_tokens,
                          .memory = memory_of(options, "a smaller --max-length"),

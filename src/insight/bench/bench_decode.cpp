@@ -43,6 +43,7 @@ class Decoder {
                   options_.prompt, options_.prompt, kBurst, sizes.context);
     infer::GeneratorOptions g;
     g.precision = dtype_of_precision(options_.precision);
+    g.quantization = quantization_of_precision(options_.precision);
     const auto weights = models::initial_weights(*model_, 1);
     const auto checked = [&](std::string_view name, std::span<float> out) {
       weights(name, out);
@@ -70,7 +71,11 @@ class Decoder {
     r.ms = {burst.median * one, burst.low * one, burst.high * one};
     r.tokens_per_second = 1e3 / r.ms.median;
     const auto width = static_cast<int64_t>(bytes_of(dtype_of_precision(options_.precision)));
-    r.bytes = width * (model_->multiplied_count() + model_->sizes().cache_width * r.position);
+    const Quantization q = quantization_of_precision(options_.precision);
+    const int64_t weights = model_->multiplied_count();
+    const int64_t integers = q.bits * weights / 8 + (q.group > 0 ? 4 * weights / q.group : 0);
+    r.bytes = (q.bits == 0 ? width * weights : integers) +
+              width * model_->sizes().cache_width * r.position;
     return r;
   }
 

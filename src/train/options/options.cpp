@@ -375,7 +375,7 @@ void add_run_rows(Table& t) {
   t.group("machine");
   machine::add_device_row(t).free_on_resume = true;  // checkpoints move between devices
   t.choice(
-      "precision", &Options::precision, precision_choices(true), "NAME",
+      "precision", &Options::precision, precision_choices(PrecisionUse::training), "NAME",
       "fp32, or mixed: bf16, fp16 (with a dynamic loss scale), fp8 (bf16, the products of blocks "
       "in 8 bits: for GPUs from sm_89 on, emulated elsewhere)",
       {"dtype", "mixed-precision"});

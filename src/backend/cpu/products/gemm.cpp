@@ -45,10 +45,10 @@ void check(const GemmArgs& g, int64_t batch) {
   BRRR_CHECK(g.ldb >= (g.trans_b ? g.k : g.n), "gemm: ldb {} is shorter than a row", g.ldb);
   BRRR_CHECK(!g.a_ends_in_zeros || (!g.trans_a && g.lda >= round_up(g.k, 32)),
              "gemm: no room for zeros behind {} terms of rows {} apart", g.k, g.lda);
-  BRRR_CHECK(
-      !g.panels || ((g.dtype == DType::f32 || (g.dtype == DType::bf16 && g.k % kPanelTerms == 0)) &&
-                    !g.trans_b && batch == 1),
-      "gemm: panels of {} x {} {}", g.k, g.n, name_of(g.dtype));
+  BRRR_CHECK(!g.panels || ((g.integers != nullptr || g.dtype == DType::f32 ||
+                            (g.dtype == DType::bf16 && g.k % kPanelTerms == 0)) &&
+                           !g.trans_b && batch == 1),
+             "gemm: panels of {} x {} {}", g.k, g.n, name_of(g.dtype));
   BRRR_CHECK(
       g.sums.partials == nullptr ||
           (g.dtype == DType::bf16 && batch == 1 && g.k > 0 && !g.panels && g.sums.terms > 0 &&
@@ -167,6 +167,8 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
     return;
   }
   if (path == GemmPath::kBest) path = best_path(args.dtype);
+  BRRR_CHECK(args.integers == nullptr || path == GemmPath::kVector,
+             "gemm: integers are unpacked by the vector path alone");
   const std::string refusal = gemm_refusal(path, args.dtype);
   BRRR_CHECK(refusal.empty(), "gemm: {}", refusal);
   BRRR_CHECK(args.sums.partials == nullptr || path == GemmPath::kAmx || path == GemmPath::kPairs,

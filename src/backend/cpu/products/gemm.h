@@ -24,6 +24,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/integer_panels.h"
 
 namespace brrr::cpu {
 
@@ -59,6 +60,9 @@ struct GemmArgs {
   bool trans_b = false;
   // b lies in panels (base/panels.h): bf16 and k a multiple of 32, or f32; not in a batch.
   bool panels = false;
+  // b lies in panels of integers, which are unpacked to f32: any dtype of A, kVector; `panels` is
+  // set. The form outlives the call.
+  const IntegerPanels* integers = nullptr;
   DType c_dtype = DType::f32;  // f32, bf16, f16; of i8 operands i32
   void* c = nullptr;           // [m, n]; null: not stored, the epilogue has it all
   int64_t ldc = 0;
@@ -70,6 +74,8 @@ struct GemmArgs {
 };
 
 inline constexpr int64_t kGemmBlockK = 768;
+/// The terms of the equal blocks in which kVector cuts a sum of k.
+int64_t gemm_terms_of_block(int64_t k);
 
 /// kBest: the last of these that the machine and current_isa() have for the dtype. kVector: any
 /// dtype, any machine; kPairs: bf16 by VDPBF16PS; kVnni: int8 by VPDPBUSD; kAmx: bf16 and int8.

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_kernels.h"
+#include "backend/cpu/quantized/integer_kernels.h"
 #include "base/panels.h"
 #include "base/threads/parallel.h"
 
@@ -100,11 +101,11 @@ BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
   BlockPlan plan;
   // Equal blocks, so that none is so short that storing C dominates; whole tiles of panels.
   static_assert(kGemmBlockK % kPanelTerms == 0);
-  plan.k_step =
-      g.k <= kGemmBlockK ? g.k : round_up(ceil_div(g.k, ceil_div(g.k, kGemmBlockK)), kPanelTerms);
+  plan.k_step = gemm_terms_of_block(g.k);
   // Packing B pays when its rows are read by several row panels.
-  const bool reads_panels = g.panels && g.dtype == DType::f32;
-  plan.pack_b = !reads_panels && (g.panels ? g.m > 1 : g.m > (g.trans_b ? kGemmFewRows : mr));
+  const bool reads_panels = g.panels && g.dtype == DType::f32 && g.integers == nullptr;
+  plan.pack_b = g.integers != nullptr ||
+                (!reads_panels && (g.panels ? g.m > 1 : g.m > (g.trans_b ? kGemmFewRows : mr)));
   constexpr double kSmallProduct = 1 << 22;
   const double work =
       static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
@@ -219,6 +220,19 @@ void pack_a_group(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& k
 void provide_b(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kernels, int64_t k0,
                int64_t j0, float* space, GemmBlock& block) {
   const GemmPacking& packing = gemm_packing();
+  if (g.integers != nullptr) {
+    const IntegerPanels& form = *g.integers;
+    const auto* integers = static_cast<const uint8_t*>(g.b);
+    const auto* scales = reinterpret_cast<const float*>(integers + form.integer_bytes());
+    for (int64_t j = 0; j < block.cols; j += kPanelColumns) {
+      const int64_t panel = (j0 + j) / kPanelColumns;
+      integer_kernels().unpack(integers + panel * form.panel_bytes(),
+                               scales + panel * form.groups() * kPanelColumns, form, k0, block.kc,
+                               space + j * block.kc);
+    }
+    block.set_packed(space, kernels.nr);
+    return;
+  }
   if (g.panels && g.dtype == DType::f32) {
     block.b = static_cast<const float*>(g.b) + j0 * g.k + k0 * kPanelColumns;
     block.b_width = block.b_k = kPanelColumns;
@@ -316,6 +330,10 @@ void run_task(const GemmArgs& g, int64_t index, const BlockPlan& plan, const Gem
 }
 
 }  // namespace
+
+int64_t gemm_terms_of_block(int64_t k) {
+  return k <= kGemmBlockK ? k : round_up(ceil_div(k, ceil_div(k, kGemmBlockK)), kPanelTerms);
+}
 
 int64_t gemm_vector_workspace_bytes(const GemmPanels& panels) {
   return panels.threads * PackBuffer::rounded(kWorkspace * int64_t{sizeof(float)}) +

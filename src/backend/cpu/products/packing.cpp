@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "backend/cpu/products/gemm.h"
+#include "backend/cpu/products/gemm_kernels.h"
 #include "backend/cpu/products/loss_head.h"
 #include "backend/cpu/products/product.h"
+#include "backend/cpu/quantized/integer_matmul.h"
 #include "backend/cpu/spatial/conv.h"
 #include "backend/cpu/updates/update_kernel.h"
 #include "base/integers.h"
@@ -97,6 +99,10 @@ Packing packing_of(const Graph& graph) {
     const NodeView view(graph, id);
     if (node.op->loss.has_value()) {
       all += packing_of_loss_head(view);
+    } else if (integer_matmul_refusal(view).empty()) {
+      const IntegerPanels form = integer_panels_of(view);
+      const GemmArgs args = unpacking_gemm(view, form);
+      if (!quantizes_left(view) && args.m > kGemmFewRows) all += {gemm_panels(args, 1), {}};
     } else if (is(node, Op::matmul, Op::linear)) {
       const Product p = as_product(view);
       all += packing_of_product(args_of(p, view.in[0].dtype), p.batch);

@@ -8,8 +8,8 @@
 #include "backend/cpu/rows/row_space.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/threads/parallel.h"
-#include "ops/fp8.h"
 #include "ops/op.h"
+#include "ops/quantized/fp8.h"
 
 namespace brrr::cpu {
 namespace {

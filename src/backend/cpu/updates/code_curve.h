@@ -1,12 +1,12 @@
 #pragma once
-// The dynamic code books (ops/dynamic_code.h) as arithmetic: within a decade, codes and numbers are
-// a straight line, and everything but powers of ten follows from the bits of a float, so tables of
-// eight entries, which fit a register, replace those of 256.
+// The dynamic code books (ops/quantized/dynamic_code.h) as arithmetic: within a decade, codes and
+// numbers are a straight line, and everything but powers of ten follows from the bits of a float,
+// so tables of eight entries, which fit a register, replace those of 256.
 
 #include <algorithm>
 #include <cmath>
 
-#include "ops/dynamic_code.h"
+#include "ops/quantized/dynamic_code.h"
 
 namespace brrr::cpu {
 

@@ -3,8 +3,8 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/updates/optimizer_8bit_rows.h"
 #include "backend/cpu/updates/update_kernel.h"
-#include "ops/dynamic_code.h"
 #include "ops/op.h"
+#include "ops/quantized/dynamic_code.h"
 
 namespace brrr::cpu {
 namespace {

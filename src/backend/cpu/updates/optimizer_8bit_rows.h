@@ -1,5 +1,5 @@
 #pragma once
-// AdamW on blocks of 256 elements whose moments are 8-bit codes (ops/dynamic_code.h).
+// AdamW on blocks of 256 elements whose moments are 8-bit codes (ops/quantized/dynamic_code.h).
 
 #include <cstdint>
 

@@ -1,4 +1,5 @@
-// Moments in 8 bits (ops/dynamic_code.h): a warp works on a block of 256 codes, 8 to a lane.
+// Moments in 8 bits (ops/quantized/dynamic_code.h): a warp works on a block of 256 codes, 8 to a
+// lane.
 
 /// The code of the number nearest to x; halfway the lower one. codes: [256] ascending.
 BRRR_DEVICE u8 nearest_code(const float* codes, float x) {

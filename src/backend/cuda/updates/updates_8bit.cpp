@@ -6,8 +6,8 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
 #include "backend/cuda/updates/multi_tensor.h"
-#include "ops/dynamic_code.h"
 #include "ops/op.h"
+#include "ops/quantized/dynamic_code.h"
 #include "ops/update.h"
 
 namespace brrr::cuda {

@@ -1,4 +1,4 @@
-#include "ops/dynamic_code.h"
+#include "ops/quantized/dynamic_code.h"
 
 #include <algorithm>
 #include <cmath>

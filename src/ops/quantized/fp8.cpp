@@ -1,7 +1,7 @@
 // Products in 8 bits: a scale for a whole tensor, the tensor in 8 bits, and the product of two
 // such. Made by the pass fp8_products, after differentiation: rounding has no derivative of use.
 
-#include "ops/fp8.h"
+#include "ops/quantized/fp8.h"
 
 #include "ops/support.h"
 

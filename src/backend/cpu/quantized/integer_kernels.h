@@ -1,0 +1,59 @@
+#pragma once
+// Loops over panels of quantised integers (base/integer_panels.h), compiled once per instruction
+// set: unpacking, products of few rows of floats, and products of quantised rows.
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/integer_panels.h"
+
+namespace brrr::cpu {
+
+/// Rows of the left operand quantised to 8 bits, each with a scale of its own: x = scale * integer,
+/// rounded to nearest even (ops/quantized/quantized_rows.h says how).
+struct QuantizedRows {
+  int8_t* values = nullptr;  // [rows, ld]; zeros behind the k terms
+  int64_t ld = 0;            // a multiple of 64
+  float* scales = nullptr;   // [rows]
+  int32_t* sums = nullptr;   // [rows, groups]: of the integers of each group of terms
+};
+
+/// Most rows of a strip.
+inline constexpr int64_t kStripRows = 12;
+
+/// Up to kStripRows quantised rows times the 32 columns of a panel.
+struct IntegerStrip {
+  const int8_t* values = nullptr;  // of the first row
+  int64_t ld = 0;
+  int64_t rows = 0;
+  const float* row_scales = nullptr;
+  const int32_t* row_sums = nullptr;  // [rows, groups]
+  const uint8_t* panel = nullptr;
+  const float* scales = nullptr;  // [groups, 32] of the panel
+  float* out = nullptr;           // [rows, 32], rows out_ld apart
+  int64_t out_ld = 0;
+};
+
+struct IntegerKernels {
+  /// Quantises rows of f32, bf16 or f16 that are `ld` elements apart.
+  void (*quantize_rows)(DType dtype, const void* x, int64_t ld, int64_t rows,
+                        const IntegerPanels& form, const QuantizedRows& to);
+  /// Writes the floats of terms [k0, k0 + kc) of a panel as GemmPacking::pack_b() would; k0 is a
+  /// multiple of 8.
+  void (*unpack)(const uint8_t* panel, const float* scales, const IntegerPanels& form, int64_t k0,
+                 int64_t kc, float* out);
+  /// out [rows, 32] = x times the floats of a panel, for at most kGemmFewRows rows x of f32 that
+  /// are form.k apart. Sums grow as in the vector path of gemm(), over blocks of k_step terms.
+  void (*few_rows)(const float* x, int64_t rows, const uint8_t* panel, const float* scales,
+                   const IntegerPanels& form, int64_t k_step, float* out);
+  /// A strip of integer products, which are exact; then scaled.
+  void (*strip)(const IntegerStrip& s, const IntegerPanels& form);
+};
+
+/// Those of the instruction set in use.
+const IntegerKernels& integer_kernels();
+
+/// IntegerKernels::strip by VPDPBUSD of 512 bits; same bits.
+void vnni_strip(const IntegerStrip& s, const IntegerPanels& form);
+
+}  // namespace brrr::cpu

@@ -1,0 +1,142 @@
+// store: a matrix as quantised integers in panels (base/integer_panels.h). It may lie at any
+// address.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/kernel_list.h"
+#include "base/integer_panels.h"
+#include "base/storage.h"
+#include "base/threads/parallel.h"
+#include "ops/op.h"
+
+namespace brrr::cpu {
+namespace {
+
+constexpr int64_t kTerms = 128;  // terms that are read at a time
+
+/// The matrix [k, n], or its transpose [n, k], that becomes panels.
+struct Source {
+  DType dtype;
+  bool transposed;
+  int64_t k, n;
+
+  /// Columns [column, column + 32) of terms [k0, k0 + count), as floats [32, kTerms].
+  void read(const std::byte* x, int64_t column, int64_t k0, int64_t count, float* to) const {
+    const int64_t columns = std::min(kPanelColumns, n - column);
+    for (int64_t j = 0; j < columns; ++j)
+      for (int64_t i = 0; i < count; ++i)
+        to[j * kTerms + i] =
+            element(x, transposed ? (column + j) * k + k0 + i : (k0 + i) * n + column + j);
+  }
+
+ private:
+  float element(const std::byte* x, int64_t i) const {
+    if (dtype == DType::f32) {
+      float value;
+      std::memcpy(&value, x + i * 4, sizeof(value));
+      return value;
+    }
+    uint16_t bits;
+    std::memcpy(&bits, x + i * 2, sizeof(bits));
+    return dtype == DType::bf16 ? float_from_bf16(bits) : float_from_f16(bits);
+  }
+};
+
+/// One panel: a scale for each group of each column, then its integers.
+class PanelWriter {
+ public:
+  PanelWriter(const Source& source, const IntegerPanels& form) : source_(source), form_(form) {}
+
+  void write(const std::byte* x, int64_t panel, std::byte* to) const {
+    auto* integers = reinterpret_cast<uint8_t*>(to) + panel * form_.panel_bytes();
+    auto* scales = reinterpret_cast<float*>(to + form_.integer_bytes()) +
+                   panel * form_.groups() * kPanelColumns;
+    const int64_t column = panel * kPanelColumns;
+    const int64_t columns = std::min(kPanelColumns, form_.n - column);
+    std::memset(integers, form_.bits == 8 ? 0x80 : 0x88, static_cast<size_t>(form_.panel_bytes()));
+    const int64_t group = form_.terms_of_group();
+    alignas(64) float values[kPanelColumns * kTerms];
+    for (int64_t g = 0; g < form_.groups(); ++g) {
+      const int64_t first = g * group, end = std::min(form_.k, first + group);
+      float top[kPanelColumns] = {};
+      for (int64_t k = first; k < end; k += kTerms) {
+        const int64_t count = std::min(kTerms, end - k);
+        source_.read(x, column, k, count, values);
+        for (int64_t j = 0; j < columns; ++j) top[j] = top_of(values + j * kTerms, count, top[j]);
+      }
+      float* of_group = scales + g * kPanelColumns;
+      for (int64_t j = 0; j < kPanelColumns; ++j)
+        of_group[j] = static_cast<float>(static_cast<double>(top[j]) / form_.most());
+      for (int64_t k = first; k < end; k += kTerms) {
+        const int64_t count = std::min(kTerms, end - k);
+        if (end - first > kTerms) source_.read(x, column, k, count, values);
+        for (int64_t j = 0; j < columns; ++j)
+          put(values + j * kTerms, count, of_group[j], k, j, integers);
+      }
+    }
+  }
+
+ private:
+  static float top_of(const float* x, int64_t count, float top) {
+    for (int64_t i = 0; i < count; ++i) {
+      const float magnitude = std::isfinite(x[i]) ? std::fabs(x[i]) : NAN;
+      if (!(magnitude <= top)) top = std::isnan(top) ? NAN : magnitude;
+    }
+    return top;
+  }
+  void put(const float* x, int64_t count, float scale, int64_t k0, int64_t j,
+           uint8_t* integers) const {
+    for (int64_t i = 0; i < count; ++i) {
+      const double ratio = static_cast<double>(x[i]) / static_cast<double>(scale);
+      const double whole = scale > 0 ? std::nearbyint(ratio) : 0;
+      const double most = form_.most();
+      const auto stored =
+          static_cast<unsigned>(static_cast<int>(std::clamp(whole, -most, most)) + form_.offset());
+      uint8_t& byte = integers[form_.place(k0 + i, j)];
+      if (form_.bits == 8)
+        byte = static_cast<uint8_t>(stored);
+      else if (form_.is_high(k0 + i))
+        byte = static_cast<uint8_t>((byte & 15u) | stored << 4);
+      else
+        byte = static_cast<uint8_t>((byte & 240u) | stored);
+    }
+  }
+
+  const Source& source_;
+  const IntegerPanels& form_;
+};
+
+std::unique_ptr<Kernel> integer_panels_kernel(const NodeView& node) {
+  const Type& y = node.out()[0];
+  const bool transposed = y.storage.layout == Layout::transposed_panels;
+  const int64_t k = y.shape.size(transposed ? 1 : 0), n = y.shape.size(transposed ? 0 : 1);
+  const Source source{y.dtype, transposed, k, n};
+  const IntegerPanels form{k, n, y.storage.quantized.bits, y.storage.quantized.group};
+  return make_kernel([=](const KernelArgs& args) {
+    const auto* x = static_cast<const std::byte*>(args.in[0]);
+    auto* to = static_cast<std::byte*>(args.out[0]);
+    const PanelWriter writer(source, form);
+    parallel_for(form.panels(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t panel = begin; panel < end; ++panel) writer.write(x, panel, to);
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> store_integer_kernels() {
+  const auto accepts = [](const NodeView& node) -> std::string {
+    const Type& y = node.out()[0];
+    if (!y.storage.is_quantized() || y.storage.layout == Layout::rows)
+      return "no integers in panels";
+    if (y.dtype != DType::f32 && y.dtype != DType::bf16 && y.dtype != DType::f16)
+      return fmt::format("a matrix of {}: only f32, bf16 and f16", name_of(y.dtype));
+    return "";
+  };
+  return {
+      {Op::store, "integer_panels", accepts, integer_panels_kernel, kKnowsStorage, kAllOperands}};
+}
+
+}  // namespace brrr::cpu

@@ -1,0 +1,28 @@
+#pragma once
+// How a product whose right operand is quantised quantises the rows of its left one to 8 bits.
+
+#include <cmath>
+#include <span>
+
+namespace brrr::ops {
+
+/// Rows whose largest magnitude is less count as zeros: the inverse of their scale is no number.
+inline constexpr float kLeastTop = 0x1p-100f;
+
+/// Replaces each number of a row by scale * round(x * (127 / top)), where top is the largest
+/// magnitude, scale = top / 127 and halves round to even; in f32. NaN for a row that holds what is
+/// not finite.
+inline void quantize_row_to_8_bits(std::span<double> row) {
+  double most = 0;
+  for (const double x : row) most = std::isfinite(x) ? std::fmax(most, std::fabs(x)) : NAN;
+  for (const double x : row)
+    if (!std::isfinite(x)) most = NAN;
+  const auto top = static_cast<float>(most);
+  const float inverse = top >= kLeastTop ? 127.0f / top : 0.0f;
+  const float scale = top < kLeastTop ? 0.0f : top / 127.0f;
+  for (double& x : row)
+    x = static_cast<double>(scale) *
+        static_cast<double>(std::nearbyint(static_cast<float>(x) * inverse));
+}
+
+}  // namespace brrr::ops

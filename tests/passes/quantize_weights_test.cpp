@@ -1,0 +1,101 @@
+// Weights of products as integers: which products are quantised, and what their results become.
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/target.h"
+#include "backend/reference/interpreter.h"
+#include "ops/ops.h"
+#include "passes/passes.h"
+#include "passes/pipeline.h"
+#include "support/tensors.h"
+
+namespace brrr {
+namespace {
+
+Target that_runs_everything() {
+  Target target;
+  target.runs = [](const Graph&, NodeId) { return true; };
+  return target;
+}
+
+size_t quantized_products(const Graph& g) {
+  size_t n = 0;
+  for (NodeId id = 0; id < g.size(); ++id)
+    if (g.node(id).op->product && g.type(g.node(id).operands[1]).storage.is_quantized()) ++n;
+  return n;
+}
+
+constexpr int64_t kTerms = 128, kColumns = 160;
+
+Graph one_product(bool transposed, bool has_bias) {
+  Graph g;
+  const Value x = g.input("x", {3, kTerms}, DType::f32);
+  const Value w = g.parameter("w", transposed ? Shape{kColumns, kTerms} : Shape{kTerms, kColumns});
+  g.output("y",
+           has_bias ? linear(x, w, g.parameter("b", {kColumns})) : matmul(x, w, false, transposed));
+  return g;
+}
+
+TEST(QuantizeWeights, ResultsStayNear) {
+  for (const auto& [transposed, has_bias] : {std::pair(false, false), {true, false}, {false, true}})
+    for (const auto& [quantization, most] : {std::pair(Quantization{8, 0, false}, 0.02),
+                                             {Quantization{8, 0, true}, 0.03},
+                                             {Quantization{8, 32, true}, 0.03},
+                                             {Quantization{4, 32, false}, 0.25}}) {
+      const Graph g = one_product(transposed, has_bias);
+      Notes notes;
+      const Graph out = quantize_weights(g, that_runs_everything(), quantization, &notes);
+      EXPECT_EQ(quantized_products(out), 1u);
+      EXPECT_EQ(notes.size(), 1u);
+      const reference::Tensors in = test::random_inputs(g, 3, -1, 1, 3);
+      const double difference =
+          test::difference(reference::evaluate(g, in), reference::evaluate(out, in));
+      EXPECT_GT(difference, 0);
+      EXPECT_LT(difference, most) << quantization.bits << " bits, groups of " << quantization.group;
+    }
+}
+
+TEST(QuantizeWeights, JoinedWeightsAreQuantizedAsOne) {
+  Graph g;
+  const Value x = g.input("x", {3, kTerms}, DType::f32);
+  for (const char* name : {"q", "k", "v"})
+    g.output(name, matmul(x, g.parameter(name, {kColumns, kTerms}), false, true));
+  const Graph out = quantize_weights(join_products(g), that_runs_everything(), {.bits = 8});
+  EXPECT_EQ(quantized_products(out), 1u);
+}
+
+TEST(QuantizeWeights, ProductsThatStay) {
+  Graph g;
+  const Value x = g.input("x", {3, kTerms}, DType::f32);
+  g.output("few columns", matmul(x, g.parameter("a", {kTerms, 2})));
+  g.output("small", matmul(g.input("s", {3, 64}, DType::f32), g.parameter("b", {64, 64})));
+  g.output("no parameter", matmul(x, g.input("w", {kTerms, kColumns}, DType::f32)));
+  g.output("left transposed", matmul(g.input("z", {kTerms, 3}, DType::f32),
+                                     g.parameter("c", {kTerms, kColumns}), true, false));
+  EXPECT_EQ(quantize_weights(g, that_runs_everything(), {.bits = 8}), g);
+}
+
+TEST(QuantizeWeights, TargetWithoutKernelIsRefused) {
+  const Graph g = one_product(false, false);
+  EXPECT_THROW(quantize_weights(g, Target(), {.bits = 8}), UserError);
+}
+
+TEST(QuantizeWeights, LoaderKeepsIntegersInPlaceOfParameters) {
+  for (const char* precision : {"int8", "int8-weight-only", "int4", "int4-weight-only"}) {
+    const PipelineOptions options =
+        for_inference(DType::bf16, quantization_of_precision(precision));
+    const Graph out = run_pipeline(one_product(true, false), cpu::cpu_backend().target(), options);
+    EXPECT_EQ(quantized_products(out), 1u) << precision;
+    EXPECT_EQ(out.find_input("w"), kNoNode) << "the parameter is not kept";
+    const int64_t bits = options.quantization.bits;
+    int64_t bytes = 0;
+    for (const NodeId id : out.inputs())
+      if (out.role(id) != Role::data) bytes += out.type({id, 0}).bytes();
+    const int64_t group = options.quantization.group;
+    EXPECT_EQ(bytes,
+              kTerms * kColumns * bits / 8 + 4 * kColumns * (group == 0 ? 1 : kTerms / group));
+  }
+}
+
+}  // namespace
+}  // namespace brrr
