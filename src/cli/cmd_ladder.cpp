@@ -1,18 +1,12 @@
 // brrr ladder: the optimisation tables of the literature, measured again on this machine.
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <iterator>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/terminal/progress.h"
 #include "cli/commands.h"
+#include "cli/stop_guard.h"
 #include "folders/folder_lock.h"
 #include "insight/ladder/ladder.h"
 #include "train/fit.h"
@@ -54,56 +48,6 @@ bool is_of_a_run(const OptionInfo& given) {
   return info.group == "run" || info.group == "evaluation" || info.name == "explain" ||
          info.name == "explain-dispatch";
 }
-
-// -- signals
-
-std::atomic<int> g_signal = 0;
-std::atomic<double> g_at = 0;  // when the first came; 0: it is just coming
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
-
-// Only what a signal handler may call. What comes within a second of the first is the same one:
-// `timeout` and terminals send twice.
-void stop_after_this_visit(int signal) {
-  const int saved_errno = errno;
-  int none = 0;
-  if (g_signal.compare_exchange_strong(none, signal)) {
-    g_at = now_seconds();
-    constexpr char kText[] =
-        "\nstopping after this measurement; press Ctrl-C again to stop at once\n";
-    if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) {
-      // The terminal is gone; the record is kept all the same.
-    }
-  } else if (const double at = g_at; at > 0 && now_seconds() - at > 1) {
-    _exit(128 + signal);
-  }
-  errno = saved_errno;
-}
-
-/// While it lives, SIGINT, SIGTERM and SIGHUP end the climb after the visit, a second one at once.
-class StopGuard {
- public:
-  StopGuard() {
-    g_at = 0;
-    g_signal = 0;
-    struct sigaction action {};
-    action.sa_handler = stop_after_this_visit;
-    sigemptyset(&action.sa_mask);
-    action.sa_flags = SA_RESTART;
-    for (size_t i = 0; i < std::size(kSignals); ++i) {
-      sigaction(kSignals[i], nullptr, &old_[i]);
-      if (old_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
-    }
-  }
-  StopGuard(const StopGuard&) = delete;
-  StopGuard& operator=(const StopGuard&) = delete;
-  ~StopGuard() {
-    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &old_[i], nullptr);
-  }
-
- private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction old_[std::size(kSignals)];
-};
 
 // -- options
 
@@ -231,7 +175,7 @@ int run_ladder(const Arguments& args) {
   std::vector<insight::Climbed> climbed;
   bool page_failed = false;
   const StopGuard guard;
-  options.stop = [] { return g_signal != 0; };
+  options.stop = [] { return StopGuard::signal() != 0; };
   {
     Progress progress({.label = "visit", .total = all, .plain_interval_seconds = 30});
     options.say = [&](const std::string& line) { progress.message(line); };
@@ -260,7 +204,7 @@ int run_ladder(const Arguments& args) {
             options.record.string(), flags.again ? " without --again" : ""));
       else
         progress.message("stopped; nothing was measured");
-      return 128 + g_signal;
+      return 128 + StopGuard::signal();
     } catch (...) {
       progress.finish();
       // What was measured before is not lost.

@@ -8,6 +8,7 @@
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/tell.h"
+#include "base/temporary_folder.h"
 #include "cli/commands.h"
 #include "cli/runnable_option.h"
 #include "formats/json_file.h"
@@ -21,19 +22,13 @@ namespace {
 /// Files in a folder that lives as long as this: what reads tokenizers reads folders.
 class TemporaryFiles {
  public:
-  explicit TemporaryFiles(const std::map<std::string, std::string>& files)
-      : folder_(temporary_beside(fs::temp_directory_path() / "brrr-texts")) {
-    create_own_folder(folder_);
-    write_cache_file(folder_ / kTemporaryMark, "");
-    for (const auto& [name, text] : files) write_cache_file(folder_ / name, text);
+  explicit TemporaryFiles(const std::map<std::string, std::string>& files) : folder_("brrr-texts") {
+    for (const auto& [name, text] : files) write_cache_file(folder_.path() / name, text);
   }
-  TemporaryFiles(const TemporaryFiles&) = delete;
-  TemporaryFiles& operator=(const TemporaryFiles&) = delete;
-  ~TemporaryFiles() { remove_marked_folder(folder_, kTemporaryMark); }
-  const fs::path& folder() const { return folder_; }
+  const fs::path& folder() const { return folder_.path(); }
 
  private:
-  fs::path folder_;
+  TemporaryFolder folder_;
 };
 
 void check_options(const infer::GenerateOptions& o) {

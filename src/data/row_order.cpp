@@ -21,7 +21,7 @@ std::vector<int64_t> padded_lengths(int64_t context) {
 }
 
 int64_t flat_length(int64_t tokens) {
-  constexpr int64_t kLeastStep = 16, kSteps = 8;
+  constexpr int64_t kLeastStep = 4, kSteps = 8;
   const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
   return round_up(tokens, std::max(kLeastStep, octave / kSteps));
 }

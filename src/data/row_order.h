@@ -17,7 +17,7 @@ namespace brrr::io {
 /// program for each is compiled in milliseconds.
 std::vector<int64_t> padded_lengths(int64_t context);
 
-/// Rounds the number of tokens of a flat batch up by at most an eighth, or to a multiple of 16, so
+/// Rounds the number of tokens of a flat batch up by at most an eighth, or to a multiple of 4, so
 /// that few programs serve all batches.
 int64_t flat_length(int64_t tokens);
 /// Lengths for flat batches of up to `most` tokens, ascending, the last one `most`: each is at most

@@ -1,11 +1,12 @@
 // brrr bench: how fast this machine and this build are, one question at a time.
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "base/host_load.h"
+#include "base/human.h"
 #include "base/tell.h"
+#include "cli/bench/bench_options.h"
 #include "cli/commands.h"
 #include "insight/bench/bench.h"
 #include "insight/machine/machine.h"
@@ -15,88 +16,6 @@ namespace {
 
 using insight::Timing;
 using OrderedJson = nlohmann::ordered_json;
-
-struct BenchOptions {
-  std::vector<std::string> shapes;      // "MxKxN"
-  std::vector<std::string> dtypes;      // names; which ones depends on the benchmark
-  std::vector<std::string> ops;         // substrings of names
-  std::vector<std::string> lengths;     // of attention
-  std::vector<std::string> precisions;  // of a step
-  std::vector<std::string> rematerialize;
-  std::string preset;  // "": char-cpu for step, gpt2 for decode
-  std::string model;
-  int64_t batch = 0, context = 0, prompt = 0, rows = 1024, elements = 0;
-  bool compile = true;
-  std::string device = "auto";
-  int64_t layers = 0, heads = 0, width = 0;
-  bool json = false;
-  double seconds = 2;
-  int64_t steps = 4;
-  bool peaks = true;
-  std::string svg;
-  int64_t threads = 0;
-};
-
-const OptionTable<BenchOptions>& bench_table() {
-  static const OptionTable<BenchOptions> table = [] {
-    using O = BenchOptions;
-    OptionTable<O> t;
-    t.group("what");
-    t.list("shape", &O::shapes, true, "MxKxN...",
-           "matmul: shapes of the products, as MxKxN (default: the twelve of a GPT-2 124M step)");
-    t.list("dtype", &O::dtypes, true, "NAME...",
-           "f32, bf16, f16; matmul: i8, too; ops: any (default: all)");
-    t.list("op", &O::ops, true, "NAME...", "ops: those whose names contain one of these");
-    t.integer("rows", &O::rows, 1, 1 << 24, "N", "matmul: tokens of the GPT-2 products");
-    t.list("length", &O::lengths, true, "T...",
-           "attention: sequence lengths (default: 256, 1024, 4096)");
-    t.integer("elements", &O::elements, 0, int64_t{1} << 32, "N",
-              "fusion, ops: elements of a tensor; optimizer: number of parameters (0: 16,777,216, "
-              "and 1,048,576 for ops)");
-    t.text("svg", &O::svg, "FILE", "fusion: also draw the plot");
-    t.text("preset", &O::preset, "NAME",
-           "step, decode: preset of `brrr train` (default: char-cpu for step, gpt2 for decode)");
-    t.text(
-        "model", &O::model, "FOLDER",
-        "step, decode: the model of a run, checkpoint or model folder, or ORG/NAME of the Hugging "
-        "Face Hub, instead of a preset's",
-        {"model-name-or-path"});
-    t.integer("prompt", &O::prompt, 0, 1 << 20, "N",
-              "decode: tokens in the cache at the start (0: 64, or half of the context)");
-    t.list("precision", &O::precisions, true, "NAME...",
-           "step, decode: fp32, bf16, fp16; step: tf32, fp8 (default: fp32 and bf16)");
-    t.integer("batch-size", &O::batch, 0, 1 << 16, "N", "step: sequences (0: the preset's)");
-    t.integer("context", &O::context, 0, 1 << 24, "N", "step: sequence length (0: the preset's)",
-              {"block-size"});
-    t.list("rematerialize", &O::rematerialize, true, "NAME...",
-           "step: none, all, blocks, auto, or budgets of auto such as 300MB (default: none)");
-    t.flag("compile", &O::compile, "step: --no-compile also measures execution node by node");
-    t.text("device", &O::device, "NAME", "step: auto, cpu, or a GPU of this machine: cuda, cuda:N");
-    t.integer("n-layer", &O::layers, 0, 4096, "N", "step: layers (0: the preset's)");
-    t.integer("n-head", &O::heads, 0, 4096, "N", "step: heads (0: the preset's)");
-    t.integer("n-embd", &O::width, 0, 1 << 20, "N", "step: width (0: the preset's)");
-    t.group("running");
-    t.flag("peaks", &O::peaks,
-           "step: --no-peaks skips measuring the machine's peak, and prints no MFU");
-    t.integer("steps", &O::steps, 2, 1000, "N",
-              "step: run at least this many steps, however long they take, and print their losses");
-    t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X",
-           "time to spend on each row (ops: a fortieth of it)");
-    t.flag("json", &O::json, "one JSON object on standard output");
-    t.integer("threads", &O::threads, 0, 4096, "N",
-              "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
-    return t;
-  }();
-  return table;
-}
-
-int64_t positive(std::string_view text, const char* option) {
-  int64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size() || value < 1)
-    usage_error("--{}: expected whole numbers from 1; got '{}'", option, text);
-  return value;
-}
 
 insight::MatmulShape parse_shape(const std::string& text) {
   std::vector<int64_t> sizes;
@@ -189,7 +108,7 @@ OrderedJson attention(const BenchOptions& o) {
   if (lengths.empty()) lengths = {256, 1024, 4096};
   insight::AttentionOptions a;
   a.dtype = dtypes_of(o, {DType::f32}).front();
-  if (o.batch > 0) a.batch = o.batch;
+  if (const int64_t batch = single_batch(o, "attention"); batch > 0) a.batch = batch;
   const auto results = insight::bench_attention(lengths, a, o.seconds);
   OrderedJson rows = OrderedJson::array();
   auto ms = [](const Timing& t) {
@@ -268,6 +187,7 @@ std::string losses_text(const std::vector<double>& losses) {
 }
 
 OrderedJson step(const BenchOptions& o) {
+  const int64_t batch = single_batch(o, "step");
   std::vector<insight::StepOptions> steps;
   std::vector<std::string> precisions = o.precisions;
   if (precisions.empty()) precisions = {"fp32", "bf16"};
@@ -277,7 +197,7 @@ OrderedJson step(const BenchOptions& o) {
     for (const std::string& policy : policies)
       for (bool compile : {true, false})
         if (compile || !o.compile)
-          steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
+          steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, batch, o.context,
                            -1, o.seconds, policy, o.device, o.layers, o.heads, o.width, o.peaks,
                            o.steps, o.model});
   const auto results = insight::bench_step(steps);
@@ -399,14 +319,16 @@ constexpr Question kQuestions[] = {
     {"matmul", matmul},     {"fusion", fusion}, {"attention", attention}, {"optimizer", optimizer},
     {"overhead", overhead}, {"ops", ops},       {"step", step},           {"decode", decode}};
 
+constexpr const char* kQuestionNames =
+    "matmul, fusion, attention, optimizer, overhead, ops, step, decode, inference";
+
 int run_bench(const Arguments& args) {
   BenchOptions options;
   for (const auto& [key, value] : args.given)
     bench_table().set(options, bench_table().find(key), value, "--" + canonical_key(key));
   if (args.positional.empty() || args.positional.size() > 2)
-    usage_error(
-        "expected one of matmul, fusion, attention, optimizer, overhead, ops, step, decode; got {}",
-        args.positional.empty() ? "nothing" : fmt::format("{} words", args.positional.size()));
+    usage_error("expected one of {}; got {}", kQuestionNames,
+                args.positional.empty() ? "nothing" : counted(std::ssize(args.positional), "word"));
   if (args.positional.size() == 2) {
     if (!options.model.empty())
       usage_error("expected one model folder; got --model {} and '{}'", options.model,
@@ -416,9 +338,15 @@ int run_bench(const Arguments& args) {
   if (!options.model.empty() && !options.preset.empty())
     usage_error("expected a model folder or --preset, not both; got {} and {}", options.model,
                 options.preset);
-  const bool runs_model = args.positional[0] == "step" || args.positional[0] == "decode";
+  const bool is_inference = args.positional[0] == "inference";
+  const bool runs_model =
+      args.positional[0] == "step" || args.positional[0] == "decode" || is_inference;
   if (!options.model.empty() && !runs_model)
     usage_error("{}: this benchmark uses no model; got {}", args.positional[0], options.model);
+  if (is_inference) {
+    use_threads(options.threads);
+    return bench_inference_main(options);
+  }
   for (const Question& q : kQuestions) {
     if (args.positional[0] != q.name) continue;
     use_threads(options.threads);
@@ -433,9 +361,7 @@ int run_bench(const Arguments& args) {
     if (options.json && !warning.empty()) tell("{}\n", warning);
     return 0;
   }
-  usage_error(
-      "expected one of matmul, fusion, attention, optimizer, overhead, ops, step, decode; got '{}'",
-      args.positional[0]);
+  usage_error("expected one of {}; got '{}'", kQuestionNames, args.positional[0]);
 }
 
 }  // namespace
@@ -443,9 +369,21 @@ int run_bench(const Arguments& args) {
 Command bench_command() {
   return {
       .name = "bench",
-      .summary = "time products, fusion, attention, optimizers, overhead, ops, a step or decoding",
-      .synopsis = "matmul|fusion|attention|optimizer|overhead|ops|step|decode [FOLDER] [options]",
-      .notes = "Variants run interleaved; figures are medians with quartiles.\n",
+      .summary = "time products, fusion, attention, optimizers, ops, a step, decoding, an encoder",
+      .synopsis = "BENCHMARK [FOLDER] [options]",
+      .notes =
+          "Benchmarks:\n"
+          "  matmul      products of matrices, by kernel\n"
+          "  fusion      chains of element-wise operations as one kernel and as many\n"
+          "  attention   naive and flash attention\n"
+          "  optimizer   an update of each optimizer\n"
+          "  overhead    what one small operation costs\n"
+          "  ops         every op except products, beside a copy of as many bytes\n"
+          "  step        a training step (--preset, --model)\n"
+          "  decode      generation of one text with the KV cache (--preset, --model)\n"
+          "  inference   sentences per second of a text encoder, packed without padding, sorted\n"
+          "              by length and in random order, beside other runtimes (--peers)\n"
+          "Variants run interleaved; figures are medians with quartiles.\n",
       .options = bench_table().infos(),
       .run = run_bench,
       .takes_positional = true};
