@@ -144,12 +144,14 @@ void write_quantized(const QuantizedMatrix& m, std::span<const double> from, voi
     if (!(x <= top)) top = std::isnan(top) ? NAN : x;
   });
   std::vector<float> scales;
-  for (const double x : most) scales.push_back(static_cast<float>(x / m.most()));
+  for (const double x : most)
+    scales.push_back(static_cast<float>(x) / static_cast<float>(m.most()));
   m.clear(bytes);
   m.each([&](const auto& p) {
-    const double scale = static_cast<double>(scales[p.scale]);
-    const double x = scale > 0 ? std::nearbyint(from[p.element] / scale) : 0;
-    m.put(bytes, p, static_cast<int>(std::clamp<double>(x, -m.most(), m.most())));
+    const float scale = scales[p.scale];
+    const float x = scale > 0 ? std::nearbyint(static_cast<float>(from[p.element]) / scale) : 0;
+    const auto limit = static_cast<float>(m.most());
+    m.put(bytes, p, static_cast<int>(std::clamp(x, -limit, limit)));
   });
   std::memcpy(bytes + m.first_scale(), scales.data(), scales.size() * sizeof(float));
 }

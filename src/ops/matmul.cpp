@@ -121,6 +121,10 @@ std::vector<OpDef> matmul_ops() {
             q.axis != (c.attr<bool>("transpose_b") ? 1 : 0))
           c.fail("left_bits must be 8, with b quantised along K and a not transposed; got {}",
                  bits);
+        const int64_t terms = q.group > 0 || dims.k.is_symbol() ? q.group : dims.k.size();
+        if (terms > kMostQuantizedTerms)
+          c.fail("a sum of {} products of 8 bits may not fit i32: at most {}", terms,
+                 kMostQuantizedTerms);
       }
       if (integers) return std::vector<Type>{{c.in[0].dtype, y}};
       if (!int8) return std::vector<Type>{{result_dtype(c), y}};

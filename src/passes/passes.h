@@ -107,10 +107,11 @@ Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
 enum class Refresher { none, update, loader };
 
 /// Products of one left operand with matrices that are parameters and that nothing else reads
-/// become one product with all of them side by side (q, k and v of Llama, gate and up): fewer,
-/// larger products for what is one read of memory anyway. Where each of them is read by its sum
-/// with a bias alone, the biases are joined too. A row's parts lie side by side, so a single row's
-/// are views. For a loader, who puts the parameters together once. Bits stay.
+/// become one product with all of them side by side (q, k and v of Llama, gate and up): the left
+/// operand is read once, and one large product is faster than several small ones. Where each of
+/// them is read by its sum with a bias alone, the biases are joined too. A row's parts lie side by
+/// side, so a single row's are views. For a loader, who puts the parameters together once. Bits
+/// stay.
 Graph join_products(const Graph& graph, Notes* notes = nullptr);
 
 /// How products with weights multiply integers.

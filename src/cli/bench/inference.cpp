@@ -51,6 +51,7 @@ insight::InferenceOptions inference_options(const BenchOptions& o) {
                                 o.quick ? Numbers{1, 16, 64} : Numbers{1, 8, 16, 32, 64}),
           .lengths = numbers_of(o.lengths, "length", kLongest,
                                 o.quick ? Numbers{64} : Numbers{16, 64, 256}),
+          .has_default_lengths = o.lengths.empty(),
           .text = o.text,
           .sentences = o.sentences,
           .quick = o.quick,

@@ -455,15 +455,18 @@ InferenceReport bench_inference(const InferenceOptions& o) {
       o.model.empty() ? random_model(sentences, folder.path()) : model_of(o, note);
   if (o.model.empty())
     note("the weights are random, the model has the size of MiniLM; to choose, use --model FOLDER");
-  for (const int64_t length : o.lengths)
-    if (length > model.definition->sizes().context)
-      usage_error("--length {}: the model takes at most {} tokens", length,
-                  model.definition->sizes().context);
+  const int64_t context = model.definition->sizes().context;
+  std::vector<int64_t> lengths;
+  for (const int64_t length : o.lengths) {
+    if (length <= context) lengths.push_back(length);
+    if (length > context && !o.has_default_lengths)
+      usage_error("--length {}: the model takes at most {} tokens", length, context);
+  }
 
   std::deque<TextSet> sets{mixed_texts(model, std::move(sentences), note)};
   const int64_t batch_of_lengths =
       holds(o.batches, kBatchOfLengths) ? kBatchOfLengths : o.batches.front();
-  for (const int64_t length : o.lengths)
+  for (const int64_t length : lengths)
     sets.push_back(
         texts_of_length(sets.front(), length, count_of_length(o, length, batch_of_lengths)));
   if (o.quick) sets.push_back(first_texts(sets.front(), kQuickSingles));

@@ -38,10 +38,11 @@ struct InferenceOptions {
   std::string model;                    // as io::find_model has it; "": random weights
   std::vector<std::string> precisions;  // canonical names: "fp32", "bf16", "fp16"
   std::vector<int64_t> batches, lengths;
-  std::string text;       // a file with a sentence on each line; "": the default
-  int64_t sentences = 0;  // lines that are read; 0: 1,000, or 80 with `quick`
-  bool quick = false;     // fewer sentences, repeats and peers, so that it takes a minute
-  std::string peers;      // a Python virtual environment; "": none
+  bool has_default_lengths = false;  // lengths that the model does not take are left out
+  std::string text;                  // a file with a sentence on each line; "": the default
+  int64_t sentences = 0;             // lines that are read; 0: 1,000, or 80 with `quick`
+  bool quick = false;  // fewer sentences, repeats and peers, so that it takes a minute
+  std::string peers;   // a Python virtual environment; "": none
   double peer_timeout_seconds = 300;
   std::function<bool()> stop =
       {};  // asked between measurements: true ends them with what is measured

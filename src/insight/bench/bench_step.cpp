@@ -154,7 +154,8 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
   if (!measures_peaks) return rows;
   for (size_t i = 0; i < rows.size(); ++i) {
     StepRow& row = rows[i];
-    const DType dtype = dtype_of_precision(row.precision);  // of fp8: bf16, which is its measure
+    // fp8 is measured by bf16, tf32 by f32.
+    const DType dtype = row.precision == "tf32" ? DType::f32 : dtype_of_precision(row.precision);
     const std::string wanted(name_of(dtype));
     if (is_on_gpu) {
       row.peak_tflops = 1e-12 * product_peak(backend, dtype, row.precision == "tf32");

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
+#include "base/weight_source.h"
 #include "insight/bench/bench_inference.h"
 #include "models/model.h"
 #include "runtime/backend.h"

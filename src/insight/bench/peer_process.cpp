@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/errors.h"
 #include "base/human.h"
 #include "formats/json_file.h"
 
@@ -160,6 +161,7 @@ std::string PeerProcess::read_line(double deadline) {
 }
 
 void PeerProcess::say_end() {
+  if (id_ <= 0) throw PeerError("it has ended");
   // A process that has closed its output and runs on is of no use, either.
   ::kill(id_, SIGCONT);
   const double deadline = now_seconds() + 1;

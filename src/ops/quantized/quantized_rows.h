@@ -2,12 +2,17 @@
 // How a product whose right operand is quantised quantises the rows of its left one to 8 bits.
 
 #include <cmath>
+#include <cstdint>
 #include <span>
 
 namespace brrr::ops {
 
 /// Rows whose largest magnitude is less count as zeros: the inverse of their scale is no number.
 inline constexpr float kLeastTop = 0x1p-100f;
+
+/// Maximum number of terms of a sum of products of such integers with integers of 8 bits: 127 * 128
+/// times as many fit 32 bits.
+inline constexpr int64_t kMostQuantizedTerms = 131071;
 
 /// Replaces each number of a row by scale * round(x * (127 / top)), where top is the largest
 /// magnitude, scale = top / 127 and halves round to even; in f32. NaN for a row that holds what is

@@ -61,13 +61,19 @@ class ColumnReader {
   /// Columns that attention reads only in part are not cast as a whole.
   std::vector<std::optional<Columns>> columns_of_sources(const Node& node, size_t sources) const {
     std::vector<std::optional<Columns>> all;
-    std::map<ValueId, int64_t> read;
+    std::map<ValueId, std::map<int64_t, int64_t>> read;  // first column to count
     for (size_t i = 0; i < sources; ++i) {
       all.push_back(columns_of(node.operands[i]));
-      if (all.back()) read[all.back()->source] += all.back()->count;
+      if (all.back()) read[all.back()->source].emplace(all.back()->first, all.back()->count);
     }
+    const auto reads_all = [&](ValueId source) {
+      int64_t next = 0;
+      for (const auto& range : read.at(source))
+        if (range.first == next) next += range.second;
+      return next == in_.type(source).shape.size(-1);
+    };
     for (std::optional<Columns>& c : all)
-      if (c && c->cast_to && read.at(c->source) != in_.type(c->source).shape.size(-1)) c.reset();
+      if (c && c->cast_to && !reads_all(c->source)) c.reset();
     return all;
   }
 

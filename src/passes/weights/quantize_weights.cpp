@@ -7,6 +7,7 @@
 #include "base/human.h"
 #include "base/memory.h"
 #include "ops/ops.h"
+#include "ops/quantized/quantized_rows.h"
 #include "passes/passes.h"
 
 namespace brrr {
@@ -51,6 +52,9 @@ class WeightQuantizer {
     if (!form || form->transpose_a || !is_weight(node.operands[1])) return std::nullopt;
     const Type& w = in_.type(node.operands[1]);
     if (w.shape.rank() != 2 || !w.shape.is_static() || !w.storage.is_plain() || !is_float(w.dtype))
+      return std::nullopt;
+    const int64_t terms = w.shape.size(form->transpose_b ? 1 : 0);
+    if (q_.of_rows && (q_.group > 0 ? q_.group : terms) > ops::kMostQuantizedTerms)
       return std::nullopt;
     if (w.shape.elements() < kLeastElements ||
         std::min(w.shape.size(0), w.shape.size(1)) < kLeastSize)
@@ -116,6 +120,9 @@ class WeightQuantizer {
                                   with_commas(elements_), q_.bits,
                                   q_.group > 0 ? fmt::format(", groups of {}", q_.group) : "",
                                   q_.of_rows ? ", rows in 8 bits" : ""));
+    else if (refused_ == 0)
+      notes.push_back(fmt::format("no product has a weight of at least {} floats",
+                                  with_commas(kLeastElements)));
     if (refused_ > 0)
       notes.push_back(fmt::format("{} stay as they are: {} has no kernel",
                                   counted(refused_, "product"), target_.name));

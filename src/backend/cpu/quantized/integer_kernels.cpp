@@ -180,8 +180,13 @@ template <typename T>
 HWY_INLINE void quantize_row(const T* x, const IntegerPanels& form, int8_t* q, int64_t ld,
                              float* scale, int32_t* sums) {
   const float top = top_of(x, form.k);
-  const float inverse = top >= ops::kLeastTop ? 127.0f / top : 0.0f;
   *scale = top < ops::kLeastTop ? 0.0f : top / 127.0f;
+  if (!(top >= ops::kLeastTop)) {  // zeros, or what is not finite: its scale is NaN
+    std::memset(q, 0, static_cast<size_t>(ld));
+    std::fill_n(sums, form.groups(), 0);
+    return;
+  }
+  const float inverse = 127.0f / top;
   const hn::Rebind<int8_t, DF> bytes;
   const int64_t group = form.terms_of_group();
   for (int64_t g = 0, k = 0; k < form.k; ++g) {

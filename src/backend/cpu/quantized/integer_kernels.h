@@ -15,7 +15,7 @@ struct QuantizedRows {
   int8_t* values = nullptr;  // [rows, ld]; zeros behind the k terms
   int64_t ld = 0;            // a multiple of 64
   float* scales = nullptr;   // [rows]
-  int32_t* sums = nullptr;   // [rows, groups]: of the integers of each group of terms
+  int32_t* sums = nullptr;   // [rows, groups]: sum of the integers of each group of terms
 };
 
 /// Most rows of a strip.
@@ -43,7 +43,7 @@ struct IntegerKernels {
   void (*unpack)(const uint8_t* panel, const float* scales, const IntegerPanels& form, int64_t k0,
                  int64_t kc, float* out);
   /// out [rows, 32] = x times the floats of a panel, for at most kGemmFewRows rows x of f32 that
-  /// are form.k apart. Sums grow as in the vector path of gemm(), over blocks of k_step terms.
+  /// are form.k apart. Adds in the order of gemm()'s vector path, over blocks of k_step terms.
   void (*few_rows)(const float* x, int64_t rows, const uint8_t* panel, const float* scales,
                    const IntegerPanels& form, int64_t k_step, float* out);
   /// A strip of integer products, which are exact; then scaled.

@@ -12,6 +12,7 @@
 #include "base/threads/parallel.h"
 #include "ops/op.h"
 #include "ops/ops.h"
+#include "ops/quantized/quantized_rows.h"
 
 namespace brrr::cpu {
 namespace {
@@ -40,7 +41,7 @@ int64_t columns_of(const IntegerPanels& form, int64_t p) {
 }
 
 /// Products of floats. Few rows read the integers as they lie; more rows multiply panels that are
-/// unpacked to f32. A row gets the same bits from both.
+/// unpacked to f32. A row has the same bits either way, for one instruction set.
 class UnpackingMatmul final : public Kernel {
  public:
   explicit UnpackingMatmul(const NodeView& view)
@@ -52,6 +53,7 @@ class UnpackingMatmul final : public Kernel {
 
   void run(const KernelArgs& args) override {
     GemmArgs g = args_;
+    if (g.m == 0 || g.n == 0) return;
     g.a = args.in[0];
     g.b = args.in[1];
     g.c = args.out[0];
@@ -88,6 +90,7 @@ class IntegerMatmul final : public Kernel {
 
   void run(const KernelArgs& args) override {
     GemmArgs g = args_;
+    if (g.m == 0 || g.n == 0) return;
     g.a = args.in[0];
     g.c = args.out[0];
     const QuantizedRows rows = rows_in(args.scratch);
@@ -162,7 +165,10 @@ std::string vnni_refusal() {
 
 std::string quantizing_refusal(const NodeView& view) {
   if (std::string refusal = integer_matmul_refusal(view); !refusal.empty()) return refusal;
-  return quantizes_left(view) ? "" : "the left operand stays as it is";
+  if (!quantizes_left(view)) return "the left operand stays as it is";
+  return integer_panels_of(view).terms_of_group() > ops::kMostQuantizedTerms
+             ? "more terms than sums of 32 bits hold"
+             : "";
 }
 
 }  // namespace

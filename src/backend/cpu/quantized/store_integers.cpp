@@ -1,9 +1,10 @@
-// store: a matrix as quantised integers in panels (base/integer_panels.h). It may lie at any
-// address.
+// store: a matrix as quantised integers in panels (base/integer_panels.h). The matrix may be
+// unaligned, as it lies in a file.
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <cstring>
+#include <limits>
 
 #include "backend/cpu/kernel_list.h"
 #include "base/integer_panels.h"
@@ -68,7 +69,7 @@ class PanelWriter {
       }
       float* of_group = scales + g * kPanelColumns;
       for (int64_t j = 0; j < kPanelColumns; ++j)
-        of_group[j] = static_cast<float>(static_cast<double>(top[j]) / form_.most());
+        of_group[j] = top[j] / static_cast<float>(form_.most());
       for (int64_t k = first; k < end; k += kTerms) {
         const int64_t count = std::min(kTerms, end - k);
         if (end - first > kTerms) source_.read(x, column, k, count, values);
@@ -79,28 +80,34 @@ class PanelWriter {
   }
 
  private:
+  /// The largest magnitude; NaN where an element is not finite. The bits of magnitudes have their
+  /// order, and those that are not finite come last.
   static float top_of(const float* x, int64_t count, float top) {
-    for (int64_t i = 0; i < count; ++i) {
-      const float magnitude = std::isfinite(x[i]) ? std::fabs(x[i]) : NAN;
-      if (!(magnitude <= top)) top = std::isnan(top) ? NAN : magnitude;
-    }
-    return top;
+    constexpr uint32_t kInfinite = 0x7f800000;
+    uint32_t most = std::bit_cast<uint32_t>(top);
+    for (int64_t i = 0; i < count; ++i)
+      most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+    return most < kInfinite ? std::bit_cast<float>(most) : std::numeric_limits<float>::quiet_NaN();
   }
+  /// Column `j` of terms from k0 on, a multiple of 8.
   void put(const float* x, int64_t count, float scale, int64_t k0, int64_t j,
            uint8_t* integers) const {
+    constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to whole numbers
+    const auto most = static_cast<float>(form_.most());
+    uint8_t stored[kTerms];
     for (int64_t i = 0; i < count; ++i) {
-      const double ratio = static_cast<double>(x[i]) / static_cast<double>(scale);
-      const double whole = scale > 0 ? std::nearbyint(ratio) : 0;
-      const double most = form_.most();
-      const auto stored =
-          static_cast<unsigned>(static_cast<int>(std::clamp(whole, -most, most)) + form_.offset());
+      const float whole = scale > 0 ? x[i] / scale + kRound - kRound : 0.0f;
+      stored[i] = static_cast<uint8_t>(static_cast<int>(std::min(std::max(whole, -most), most)) +
+                                       form_.offset());
+    }
+    for (int64_t i = 0; i < count; ++i) {
       uint8_t& byte = integers[form_.place(k0 + i, j)];
       if (form_.bits == 8)
-        byte = static_cast<uint8_t>(stored);
+        byte = stored[i];
       else if (form_.is_high(k0 + i))
-        byte = static_cast<uint8_t>((byte & 15u) | stored << 4);
+        byte = static_cast<uint8_t>((byte & 15u) | static_cast<unsigned>(stored[i]) << 4);
       else
-        byte = static_cast<uint8_t>((byte & 240u) | stored);
+        byte = static_cast<uint8_t>((byte & 240u) | stored[i]);
     }
   }
 
