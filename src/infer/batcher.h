@@ -17,15 +17,15 @@
 #include "infer/block_pool.h"
 #include "infer/runner.h"
 #include "models/model.h"
-#include "passes/passes.h"
+#include "passes/weights/weight_choice.h"
 #include "sampling/sampler.h"
 
 namespace brrr::infer {
 
 struct BatcherOptions {
-  DType precision = DType::f32;    // dtype of weights, products and the cache
-  Quantization quantization = {};  // of weights
-  int64_t parallel = 16;           // maximum number of running sequences
+  DType precision = DType::f32;          // dtype of weights, products and the cache
+  WeightQuantization quantization = {};  // of weights
+  int64_t parallel = 16;                 // maximum number of running sequences
   /// Maximum number of tokens of a step that reads prompts, decoding sequences included.
   int64_t prefill_tokens = 256;
   /// Maximum length of a sequence, which then drops its older half; 0: the model's context.

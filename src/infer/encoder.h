@@ -13,13 +13,13 @@
 #include "infer/embedder.h"
 #include "infer/runner.h"
 #include "models/model.h"
-#include "passes/passes.h"
+#include "passes/weights/weight_choice.h"
 
 namespace brrr::infer {
 
 struct EncoderOptions {
   DType precision = DType::f32;                 // of weights and products
-  Quantization quantization = {};               // of weights
+  WeightQuantization quantization = {};         // of weights
   int64_t batch_size = 0;                       // the most texts of a batch; 0: any number
   int64_t batch_tokens = BatchLimits().tokens;  // the most tokens; a longer text goes alone
   Memory memory = {};

@@ -8,7 +8,7 @@
 #include "data/token_source.h"
 #include "folders/model_folder.h"
 #include "infer/room.h"
-#include "passes/passes.h"
+#include "passes/weights/weight_choice.h"
 #include "runtime/backend.h"
 
 namespace brrr::infer {
@@ -25,8 +25,8 @@ struct EvaluateOptions {
   int64_t batch_size = 8;
   int64_t context = 0;  // 0: the model's
   DType precision = DType::f32;
-  Quantization quantization = {};  // of weights
-  Memory memory = {};              // that it may take; by default any
+  WeightQuantization quantization = {};  // of weights
+  Memory memory = {};                    // that it may take; by default any
   std::function<void(int64_t done, int64_t total)> progress = {};  // in batches
 };
 

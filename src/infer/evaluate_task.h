@@ -13,7 +13,7 @@
 #include "data/token_source.h"
 #include "folders/model_folder.h"
 #include "infer/room.h"
-#include "passes/passes.h"
+#include "passes/weights/weight_choice.h"
 #include "runtime/backend.h"
 
 namespace brrr::infer {
@@ -23,7 +23,7 @@ struct TaskEvaluationOptions {
   int64_t context = 0;   // 0: the model's
   bool truncate = true;  // texts that are too long are cut; false: they are an error
   DType precision = DType::f32;
-  Quantization quantization = {};  // of weights
+  WeightQuantization quantization = {};  // of weights
   Memory memory = {};
   std::function<void(int64_t done, int64_t total)> progress = {};  // in texts or rows
 };

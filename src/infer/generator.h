@@ -10,15 +10,15 @@
 
 #include "infer/runner.h"
 #include "models/model.h"
-#include "passes/passes.h"
+#include "passes/weights/weight_choice.h"
 #include "sampling/continuation.h"
 
 namespace brrr::infer {
 
 struct GeneratorOptions {
   bool use_cache = true;
-  DType precision = DType::f32;    // of weights, products and the cache
-  Quantization quantization = {};  // of weights
+  DType precision = DType::f32;          // of weights, products and the cache
+  WeightQuantization quantization = {};  // of weights
   /// The most positions that the model reads at once; beyond them it forgets the older half. 0: the
   /// model's context, which is also the most.
   int64_t context = 0;

@@ -205,14 +205,15 @@ void write_weights(TableWriter& t) {
       "Lets attention read q, k and v where they lie as columns of one value.",
       for_target(read_columns));
   t.must(
-      "quantize_weights", "inference with --precision int8, int4 and their weight-only forms",
+      "quantize_weights",
+      "inference with --precision int8, int4 and their weight-only forms, or of a quantised folder",
       [](Context c) {
         return c.options.refresher == Refresher::loader && c.options.quantization.bits != 0;
       },
       {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/quantize_weights.cpp",
       "Turns weights of products into integers with a scale for each column or group.",
       with_notes([](const Graph& g, Context c, Notes* notes) {
-        return quantize_weights(g, c.target, c.options.quantization, notes);
+        return quantize_chosen_weights(g, c.target, c.options.quantization, notes);
       }));
   t.may("weight_panels", "same as derive_weights, unless that is disabled", derives_weights,
         {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/weight_panels.cpp",

@@ -184,7 +184,7 @@ Graph run_passes(std::span<const Pass> table, const Graph& graph, const Target& 
   return Pipeline(table, target, options, report).run(graph);
 }
 
-PipelineOptions for_inference(DType precision, const Quantization& quantization) {
+PipelineOptions for_inference(DType precision, const WeightQuantization& quantization) {
   PipelineOptions options;
   options.quantization = quantization;
   options.precision = precision;

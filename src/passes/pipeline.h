@@ -10,6 +10,7 @@
 
 #include "passes/memory/rematerialize.h"
 #include "passes/passes.h"
+#include "passes/weights/weight_choice.h"
 
 namespace brrr {
 
@@ -24,8 +25,8 @@ struct PipelineOptions {
   /// What matrices are stored in: bf16 or f16 to have no f32 copy of them.
   DType parameter_dtype = DType::f32;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
-  Quantization quantization;    // of weights, with a loader
-  Rematerialize rematerialize;  // where there is a loss
+  WeightQuantization quantization;  // of weights, with a loader
+  Rematerialize rematerialize;      // where there is a loss
   /// `update` where programs share parameters that change; `loader` for inference, whose parameters
   /// only load_parameters() writes and nobody reads back.
   Refresher refresher = Refresher::none;
@@ -38,7 +39,7 @@ struct PipelineOptions {
 
 /// The options of a process that only reads its weights: products and weights in `precision` or
 /// quantised, and derived weights (panels) that a loader makes once.
-PipelineOptions for_inference(DType precision, const Quantization& quantization = {});
+PipelineOptions for_inference(DType precision, const WeightQuantization& quantization = {});
 
 /// How --precision quantises: int8 and int4 (groups of 32 terms) quantise weights and the rows that
 /// they multiply, int8-weight-only and int4-weight-only weights alone; other names nothing.

@@ -7,6 +7,7 @@
 #include "ops/ops.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
+#include "passes/weights/weight_choice.h"
 #include "support/tensors.h"
 
 namespace brrr {
@@ -53,6 +54,21 @@ TEST(QuantizeWeights, ResultsStayNear) {
       EXPECT_GT(difference, 0);
       EXPECT_LT(difference, most) << quantization.bits << " bits, groups of " << quantization.group;
     }
+}
+
+TEST(QuantizeWeights, OnlyChosenWeightsAreQuantized) {
+  Graph g;
+  const Value x = g.input("x", {3, kTerms}, DType::f32);
+  const Value a = g.parameter("a", {kColumns, kTerms}), b = g.parameter("b", {kColumns, kTerms});
+  g.output("y", matmul(x, a, false, true));
+  g.output("z", matmul(x, b, false, true));
+  const auto quantized_with = [&](std::shared_ptr<const ParameterSet> chosen) {
+    const WeightQuantization q{{8, 0, true}, std::move(chosen)};
+    return quantized_products(quantize_chosen_weights(g, that_runs_everything(), q));
+  };
+  EXPECT_EQ(quantized_with(nullptr), 2u);
+  EXPECT_EQ(quantized_with(std::make_shared<const ParameterSet>(ParameterSet{"b"})), 1u);
+  EXPECT_EQ(quantized_with(std::make_shared<const ParameterSet>()), 0u);
 }
 
 TEST(QuantizeWeights, JoinedWeightsAreQuantizedAsOne) {

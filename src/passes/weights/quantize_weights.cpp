@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "ops/ops.h"
 #include "ops/quantized/quantized_rows.h"
-#include "passes/passes.h"
+#include "passes/weights/weight_choice.h"
 
 namespace brrr {
 namespace {
@@ -18,7 +18,7 @@ constexpr int64_t kLeastElements = 1 << 14, kLeastSize = 32;
 
 class WeightQuantizer {
  public:
-  WeightQuantizer(const Graph& in, const Target& target, const Quantization& quantization)
+  WeightQuantizer(const Graph& in, const Target& target, const WeightQuantization& quantization)
       : in_(in), target_(target), q_(quantization) {}
 
   Graph run(Notes* notes) {
@@ -62,10 +62,11 @@ class WeightQuantizer {
     return Form{form->transpose_b, form->has_bias};
   }
 
-  /// A parameter, or several side by side (join_products).
+  /// Whether a value is a parameter that is chosen, or several side by side (join_products).
   bool is_weight(ValueId v) const {
     const auto is_parameter = [&](ValueId p) {
-      return in_.is_input(p.node) && in_.role(p.node) == Role::parameter;
+      return in_.is_input(p.node) && in_.role(p.node) == Role::parameter &&
+             (q_.only == nullptr || q_.only->contains(in_.input_name(p.node)));
     };
     if (in_.is_input(v.node)) return is_parameter(v);
     const Node& node = in_.node(v.node);
@@ -130,7 +131,7 @@ class WeightQuantizer {
 
   const Graph& in_;
   const Target& target_;
-  Quantization q_;
+  WeightQuantization q_;
   std::map<std::pair<ValueId, std::string>, Value> stored_;
   int64_t products_ = 0, refused_ = 0, elements_ = 0;
 };
@@ -139,6 +140,11 @@ class WeightQuantizer {
 
 Graph quantize_weights(const Graph& graph, const Target& target, const Quantization& quantization,
                        Notes* notes) {
+  return quantize_chosen_weights(graph, target, quantization, notes);
+}
+
+Graph quantize_chosen_weights(const Graph& graph, const Target& target,
+                              const WeightQuantization& quantization, Notes* notes) {
   return WeightQuantizer(graph, target, quantization).run(notes);
 }
 
