@@ -106,8 +106,9 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   infer::EvaluateOptions e;
   e.batch_size = options.batch_size;
   e.context = options.context;
-  e.precision = dtype_of_precision(options.precision);
-  e.quantization = quantization_of_precision(options.precision);
+  const RunPrecision precision = precision_of(options, model);
+  e.precision = precision.dtype;
+  e.quantization = precision.quantization;
   e.memory = memory;
   e.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
   const infer::Evaluation r = infer::evaluate(model, source.tokens, backend, e);
@@ -232,13 +233,14 @@ int say_evaluation(const infer::EvalOptions& options, const infer::TaskEvaluatio
 }
 
 infer::TaskEvaluationOptions task_options(const infer::EvalOptions& options,
-                                          EvalProgress& progress) {
+                                          const io::ModelFolder& model, EvalProgress& progress) {
   infer::TaskEvaluationOptions e;
   e.batch_size = options.batch_size;
   e.context = options.context;
   e.truncate = options.truncate;
-  e.precision = dtype_of_precision(options.precision);
-  e.quantization = quantization_of_precision(options.precision);
+  const RunPrecision precision = precision_of(options, model);
+  e.precision = precision.dtype;
+  e.quantization = precision.quantization;
   e.memory = memory_of(options, "a smaller --batch-size, a smaller --context");
   e.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
   return e;
@@ -247,7 +249,7 @@ infer::TaskEvaluationOptions task_options(const infer::EvalOptions& options,
 int eval_masked_model(const infer::EvalOptions& options, const io::ModelFolder& model) {
   const Backend backend = machine::backend_for(options.device);
   EvalProgress progress(options);
-  const infer::TaskEvaluationOptions e = task_options(options, progress);
+  const infer::TaskEvaluationOptions e = task_options(options, model, progress);
   const Source source = open_source(options, *model.tokenizer, backend, e.memory);
   const infer::TaskEvaluation r =
       infer::evaluate_masked(model, source.tokens, options.mlm_probability, backend, e);
@@ -272,7 +274,7 @@ int eval_task_model(const infer::EvalOptions& options, const io::ModelFolder& mo
   const Backend backend = machine::backend_for(options.device);
   EvalProgress progress(options);
   const infer::TaskEvaluation r =
-      infer::evaluate_task(model, file, backend, task_options(options, progress));
+      infer::evaluate_task(model, file, backend, task_options(options, model, progress));
   progress.finish();
   return say_evaluation(options, r, model, file.kind == io::LabelKind::kTags ? "words" : "texts",
                         file.name);

@@ -51,8 +51,9 @@ class ManyTexts {
   void run() {
     if (jobs_.empty()) return;
     infer::BatcherOptions how;
-    how.precision = dtype_of_precision(o_.precision);
-    how.quantization = quantization_of_precision(o_.precision);
+    const RunPrecision precision = precision_of(o_, model_);
+    how.precision = precision.dtype;
+    how.quantization = precision.quantization;
     how.parallel = o_.beam_size > 1 ? o_.beam_size * searches_at_once()
                                     : std::min(o_.parallel, answers_wanted());
     how.prefill_tokens = o_.prefill_tokens;

@@ -7,6 +7,7 @@
 #include "data/token_source.h"
 #include "folders/sentence_folder.h"
 #include "formats/file_kind.h"
+#include "machine/device.h"
 
 namespace brrr::cli {
 
@@ -75,6 +76,11 @@ fs::path find_named_model(const std::string& name) {
 
 io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions& options) {
   return io::open_model(find_named_model(name), options);
+}
+
+RunPrecision own_precision(const io::ModelFolder& model, const std::string& device) {
+  if (machine::backend_for(device).memory_bytes > 0) return {DType::bf16, {}};
+  return {DType::bf16, model.own_quantization()};
 }
 
 std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& name) {

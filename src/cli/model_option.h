@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "folders/model_folder.h"
 #include "infer/room.h"
+#include "passes/pipeline.h"
 #include "train/fit.h"
 
 namespace brrr::cli {
@@ -26,6 +27,21 @@ io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions&
 /// gives vectors of texts pools them as its folder says. Throws UserError where modules behind the
 /// encoder make the vectors.
 std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& name);
+
+/// What a model is computed in.
+struct RunPrecision {
+  DType dtype = DType::f32;
+  WeightQuantization quantization;
+};
+/// What a folder with quantised weights asks for: its own integers on a CPU, bf16 on a GPU, which
+/// multiplies none.
+RunPrecision own_precision(const io::ModelFolder& model, const std::string& device);
+/// What --precision says, or, where it is not given, the folder's own precision.
+template <typename Options>
+RunPrecision precision_of(const Options& o, const io::ModelFolder& model) {
+  if (model.quantization && !o.has_precision()) return own_precision(model, o.device);
+  return {dtype_of_precision(o.precision), quantization_of_precision(o.precision)};
+}
 
 /// What an inference with these options may take, --memory-limit or what there is; `advice` says
 /// what makes it take less besides a lower precision.

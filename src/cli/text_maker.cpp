@@ -152,12 +152,12 @@ void TextMaker::reserve(int64_t positions, int64_t count) {
   const Backend backend = machine::backend_for(options_.device);
   batcher_.reset();
   generator_.reset();
-  const DType precision = dtype_of_precision(options_.precision);
+  const RunPrecision precision = precision_of(options_, model_);
   if (options_.cache && runs_block_attention(backend))
     batcher_ = std::make_unique<infer::Batcher>(
         model_.definition, backend, model_.weights,
-        infer::BatcherOptions{.precision = precision,
-                              .quantization = quantization_of_precision(options_.precision),
+        infer::BatcherOptions{.precision = precision.dtype,
+                              .quantization = precision.quantization,
                               .parallel = at_once_,
                               .prefill_tokens = options_.prefill_tokens,
                               .context = room_,
@@ -167,8 +167,8 @@ void TextMaker::reserve(int64_t positions, int64_t count) {
     generator_ = std::make_unique<infer::Generator>(
         model_.definition, backend, model_.weights,
         infer::GeneratorOptions{.use_cache = options_.cache,
-                                .precision = precision,
-                                .quantization = quantization_of_precision(options_.precision),
+                                .precision = precision.dtype,
+                                .quantization = precision.quantization,
                                 .context = options_.context,
                                 .positions = room_,
                                 .memory = memory()});

@@ -190,12 +190,12 @@ Definition definition_of(const fs::path& folder) {
   models::ModelPtr model = models::parse_config(read_file(path), path.string());
   const auto tied = model->file_names().tied;
   if (!tied || !holds_model(folder)) return {model, ""};
-  const WeightFiles files(folder);
-  if (!has_other_head(files, *model)) return {model, ""};
+  const std::shared_ptr<const WeightSource> files = open_weight_source(folder);
+  if (!has_other_head(*files, *model)) return {model, ""};
   return {model->with_untied_head(),
           fmt::format("{} ties {} to {}, but {} holds another head: it is loaded untied, as "
                       "transformers does",
-                      path.string(), tied->first, tied->second, files.what())};
+                      path.string(), tied->first, tied->second, files->what())};
 }
 
 }  // namespace
@@ -225,6 +225,28 @@ void ModelFolder::read(std::string_view parameter, std::span<float> out) const {
   read_as(*weights, *tensor, DType::f32, std::as_writable_bytes(out));
 }
 
+WeightQuantization ModelFolder::own_quantization() const {
+  if (!quantization) return {};
+  Quantization q{.bits = static_cast<int>(quantization->bits),
+                 .group = static_cast<int>(quantization->group),
+                 .of_rows = quantization->dynamic};
+  if (has_lowest) q.bits = 8;
+  return {q, quantized};
+}
+
+namespace {
+
+/// The parameters that are made of integers of the files.
+std::shared_ptr<const ParameterSet> quantized_parameters(const WeightSource& weights) {
+  auto names = std::make_shared<ParameterSet>();
+  weights.each([&](const TensorView& t) {
+    if (t.bytes.empty() && t.shape.elements() > 0) names->insert(t.name);
+  });
+  return names;
+}
+
+}  // namespace
+
 ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   if (fs::exists(folder / "manifest.json")) open_checkpoint(folder);
   check_model(folder);
@@ -235,6 +257,11 @@ ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   model.definition = std::move(definition.model);
   if (options.task) model.definition = model.definition->with_task(*options.task);
   model.weights = open_weights(folder, *model.definition, options.head);
+  model.quantization = read_quantization(folder);
+  if (model.quantization) {
+    model.quantized = quantized_parameters(*model.weights);
+    model.has_lowest = reaches_lowest(WeightFiles(folder), *model.quantization);
+  }
   if (options.reads_tokenizer) {
     model.tokenizer = load_tokenizer(folder);
     const int64_t vocabulary = model.definition->sizes().vocabulary;

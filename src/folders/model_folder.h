@@ -5,11 +5,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "folders/generation_settings.h"
+#include "folders/quantized/compressed_tensors.h"
 #include "folders/weights.h"
 #include "models/model.h"
+#include "passes/weights/weight_choice.h"
 #include "text/tokenizer.h"
 
 namespace brrr::io {
@@ -20,6 +23,15 @@ struct ModelFolder {
   std::shared_ptr<const WeightList> weights;  // by the parameters' names, memory-mapped
   std::unique_ptr<Tokenizer> tokenizer;       // null: opened without one
   GenerationSettings generation;
+  /// How the folder's weights are quantised; `weights` then makes f32 tensors of these parameters.
+  std::optional<FolderQuantization> quantization;
+  std::shared_ptr<const ParameterSet> quantized = {};
+  bool has_lowest = false;  // reaches_lowest()
+
+  /// How products read such weights by default: with the integers of the file, or, where our 4
+  /// bits do not hold them (reaches_lowest), with 8 bits. Without `quantization` nothing is
+  /// quantised.
+  WeightQuantization own_quantization() const;
 
   /// Writes the f32 values of a parameter, which the folder must have.
   void read(std::string_view parameter, std::span<float> out) const;

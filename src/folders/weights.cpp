@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "base/human.h"
+#include "folders/quantized/compressed_tensors.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {
@@ -150,9 +151,6 @@ std::string conversion_command(const std::string& folder) {
       kSingleWeights, shell_word(folder));
 }
 
-namespace {
-
-/// The tensor of a parameter by its name, by the name without the prefix, or by an older name.
 const TensorView* find_parameter(const WeightSource& files, const models::FileNames& names,
                                  const std::string& parameter) {
   if (const TensorView* tensor = files.find(parameter)) return tensor;
@@ -163,9 +161,12 @@ const TensorView* find_parameter(const WeightSource& files, const models::FileNa
   return nullptr;
 }
 
+namespace {
+
 bool is_zero(const TensorView* tensor) {
-  return tensor != nullptr && std::all_of(tensor->bytes.begin(), tensor->bytes.end(),
-                                          [](std::byte b) { return b == std::byte{0}; });
+  return tensor != nullptr && !tensor->bytes.empty() &&
+         std::all_of(tensor->bytes.begin(), tensor->bytes.end(),
+                     [](std::byte b) { return b == std::byte{0}; });
 }
 
 }  // namespace
@@ -174,7 +175,14 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
                                                 const models::Model& model, TaskHead head) {
   const WeightSource& files = *source;
   const models::FileNames names = model.file_names();
-  const auto out = std::make_shared<WeightList>(files.what(), source);
+  // The tensor of a parameter by its name in the files, for tensors that are made when they are
+  // read.
+  const auto names_in_files = std::make_shared<std::map<std::string, std::string, std::less<>>>();
+  const auto make = [source, names_in_files](std::string_view parameter, std::span<float> to) {
+    const TensorView* const tensor = source->find(names_in_files->find(parameter)->second);
+    source->read(*tensor, std::as_writable_bytes(to));
+  };
+  const auto out = std::make_shared<WeightList>(files.what(), source, make);
   Faults faults;
   for (const models::ParameterInfo& p : model.parameters()) {
     const TensorView* tensor = find_parameter(files, names, p.name);
@@ -190,6 +198,7 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
                              p.name, name_of(tensor->dtype)));
     if (tensor == nullptr) continue;
     TensorView view = *tensor;
+    if (view.bytes.empty()) names_in_files->emplace(p.name, view.name);
     view.name = p.name;
     out->add(std::move(view));
   }
@@ -217,7 +226,7 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
 
 std::shared_ptr<const WeightList> open_weights(const fs::path& folder, const models::Model& model,
                                                TaskHead head) {
-  return match_tensors(std::make_shared<WeightFiles>(folder), model, head);
+  return match_tensors(open_weight_source(folder), model, head);
 }
 
 bool has_other_head(const WeightSource& files, const models::Model& model) {
@@ -226,6 +235,7 @@ bool has_other_head(const WeightSource& files, const models::Model& model) {
   const TensorView* head = find_parameter(files, names, names.tied->first);
   const TensorView* table = find_parameter(files, names, names.tied->second);
   if (head == nullptr || table == nullptr || head->shape != table->shape) return false;
+  if (head->bytes.empty() || table->bytes.empty()) return true;  // one of them is quantised
   return head->dtype != table->dtype ||
          std::memcmp(head->bytes.data(), table->bytes.data(), head->bytes.size()) != 0;
 }

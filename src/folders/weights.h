@@ -51,6 +51,11 @@ bool holds_model(const fs::path& folder);
 /// and no others.
 void refuse_pickled(const fs::path& folder);
 
+/// The tensor of a parameter by its name, by the name without the prefix, or by an older name;
+/// nullptr: there is none.
+const TensorView* find_parameter(const WeightSource& files, const models::FileNames& names,
+                                 const std::string& parameter);
+
 /// Where the head of a model comes from.
 enum class TaskHead {
   of_files,
@@ -66,7 +71,7 @@ enum class TaskHead {
 std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSource> files,
                                                 const models::Model& model,
                                                 TaskHead head = TaskHead::of_files);
-/// match_tensors() for the weight files of a folder.
+/// match_tensors() for the weight files of a folder, which may be quantised.
 std::shared_ptr<const WeightList> open_weights(const fs::path& folder, const models::Model& model,
                                                TaskHead head = TaskHead::of_files);
 

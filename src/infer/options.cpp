@@ -61,6 +61,9 @@ T apply(const OptionTable<T>& table, const KeyValues& given) {
   T options;
   for (const auto& [key, value] : given)
     table.set(options, table.find(key), value, "--" + canonical_key(key));
+  if constexpr (requires { options.is_precision_given; })
+    options.is_precision_given = std::ranges::any_of(
+        given, [&](const auto& option) { return table.find(option.first).name == "precision"; });
   return options;
 }
 

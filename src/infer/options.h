@@ -54,6 +54,7 @@ struct GenerateOptions {
   /// Canonical names that were given: others may come from the model's folder.
   std::set<std::string> given;
   bool was_given(const std::string& name) const { return given.contains(name); }
+  bool has_precision() const { return was_given("precision"); }
   bool has_prompt() const { return was_given("prompt") || was_given("prompt-file"); }
   /// A chat without a prompt reads turns, too, unless a file ends with one.
   bool reads_turns() const {
@@ -81,9 +82,12 @@ struct EvalOptions {
   bool disable_tqdm = false;
   bool json = false;
   std::string precision = "fp32";
+  bool is_precision_given = false;  // else a quantised folder is computed as it says
   std::string device = "auto";
   std::string memory_limit;  // as GenerateOptions has it
   int64_t threads = 0;
+
+  bool has_precision() const { return is_precision_given; }
 
   bool operator==(const EvalOptions&) const = default;
 };
@@ -102,9 +106,12 @@ struct TextsOptions {
   int64_t batch_size = 0;         // texts of a batch; 0: as many as batch_tokens allows
   bool json = false;
   std::string precision = "fp32";
+  bool is_precision_given = false;  // else a quantised folder is computed as it says
   std::string device = "auto";
   std::string memory_limit;  // "6GiB"; "": what there is
   int64_t threads = 0;
+
+  bool has_precision() const { return is_precision_given; }
 
   bool operator==(const TextsOptions&) const = default;
 };

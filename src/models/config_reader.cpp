@@ -36,9 +36,15 @@ std::string ConfigReader::unknown_keys(const Json& written,
 }
 
 void ConfigReader::refuse_quantization() const {
-  if (has("quantization_config"))
-    user_error("{}: quantization_config is not supported; expected weights in f32, bf16 or f16",
-               what_);
+  const Json* const config = find("quantization_config");
+  if (config == nullptr || config->is_null()) return;
+  const std::string method =
+      config->is_object() ? config->value("quant_method", Json()).dump() : std::string();
+  if (method == "\"compressed-tensors\"") return;
+  user_error(
+      "{}: quantization_config is not supported with quant_method {}; expected compressed-tensors, "
+      "or weights in f32, bf16 or f16",
+      what_, method.empty() ? "null" : method.substr(0, 60));
 }
 
 Json ids_text(const std::vector<int64_t>& ids, int64_t vocabulary) {

@@ -42,7 +42,8 @@ C config_from(const ConfigReader& keys, C defaults, const Finish& finish,
   }
   keys.refuse_quantization();
   for (const std::string& key : C::table().understood(c)) understood.push_back(key);
-  for (const char* key : {"architectures", "dtype", "torch_dtype"}) understood.emplace_back(key);
+  for (const char* key : {"architectures", "dtype", "torch_dtype", "quantization_config"})
+    understood.emplace_back(key);
   c.unknown_keys = keys.unknown_keys(io::Json::object(), understood);
   return c;
 }

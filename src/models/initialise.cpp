@@ -71,8 +71,14 @@ FloatWeights initial_weights(const Model& model, uint32_t seed) {
 
 std::shared_ptr<const WeightList> made_weights(const Model& model, FloatWeights make,
                                                std::shared_ptr<const WeightSource> given) {
-  const auto list = std::make_shared<WeightList>(given ? given->what() : "the initial weights",
-                                                 given, std::move(make));
+  // A tensor that `given` makes when it is read stays its own.
+  const auto read = [given, make = std::move(make)](std::string_view name, std::span<float> to) {
+    const TensorView* const tensor = given ? given->find(name) : nullptr;
+    if (tensor == nullptr) return make(name, to);
+    given->read(*tensor, std::as_writable_bytes(to));
+  };
+  const auto list =
+      std::make_shared<WeightList>(given ? given->what() : "the initial weights", given, read);
   for (const ParameterInfo& p : model.parameters()) {
     const TensorView* const tensor = given ? given->find(p.name) : nullptr;
     list->add(tensor != nullptr ? *tensor : TensorView{p.name, DType::f32, p.shape, {}});

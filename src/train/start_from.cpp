@@ -36,6 +36,11 @@ void adopt_definition(TrainOptions& o, const models::Model& model, const std::st
 
 void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
   const std::string folder = model.folder.string();
+  if (model.quantization)
+    usage_error(
+        "--init-from: the weights of {} are quantised ({}), and training needs floats: start from "
+        "the folder that it was made from, and quantise the result with `brrr quantize`",
+        folder, io::description(*model.quantization));
   if (!o.was_given("dropout")) o.dropout = model.definition->dropout();
   if (o.was_given("tokenizer") && !asks_for(o.tokenizer, *model.tokenizer))
     usage_error(

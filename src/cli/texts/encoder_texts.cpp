@@ -219,9 +219,10 @@ std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs
 infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options) {
   const Backend backend = machine::backend_for(options.device);
   model.tokenizer->prepare(1);  // before the memory of this process is measured
+  const RunPrecision precision = precision_of(options, model);
   return infer::Encoder(model.definition, backend, model.weights,
-                        {.precision = dtype_of_precision(options.precision),
-                         .quantization = quantization_of_precision(options.precision),
+                        {.precision = precision.dtype,
+                         .quantization = precision.quantization,
                          .batch_size = options.batch_size,
                          .batch_tokens = options.batch_tokens,
                          .memory = memory_of(options, "a smaller --max-length"),

@@ -1,0 +1,74 @@
+#pragma once
+// A model whose linear layers are quantised, in memory: what `brrr quantize` measures and writes.
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "folders/model_folder.h"
+#include "folders/quantized/integer_matrix.h"
+
+namespace brrr::io {
+
+/// The layers of a model that may be quantised: linear layers of its blocks, of at least 16,384
+/// elements and 32 inputs and outputs, as for weights that are quantised while they are loaded.
+struct LinearLayer {
+  std::string parameter;            // the model's name of its weight
+  std::string tensor;               // the weight's name in the folder's files
+  std::string place;                // "h.3", as --freeze names it
+  int64_t outputs = 0, inputs = 0;  // the weight is [outputs, inputs]
+  /// The tensor's name without ".weight".
+  std::string name() const;
+};
+
+/// Throws UserError where the folder is quantised already, has no such layer, or has its weights as
+/// [inputs, outputs] (GPT-2), which compressed-tensors does not know.
+std::vector<LinearLayer> linear_layers(const ModelFolder& model);
+
+/// Throws UserError for bits or groups that the method lacks.
+void check_method(const FolderQuantization& quantization);
+
+/// The layers that are left when those that `keep` names are kept: by their name, by a part of it
+/// between dots ("down_proj", "layers.0"), or by their place ("h.0"). Throws UserError for a name
+/// that fits none, where none is left, and where groups do not divide the inputs of a layer that is
+/// left.
+std::vector<LinearLayer> chosen_layers(const std::vector<LinearLayer>& layers,
+                                       const std::vector<std::string>& keep, int64_t group,
+                                       const std::string& what);
+
+struct QuantizedLayer {
+  LinearLayer layer;
+  IntegerMatrix matrix;
+  double error = 0;  // |W - Q| / |W|, the Frobenius norms
+
+  /// Bytes of its tensors in a file, packed in words or not.
+  int64_t stored_bytes(bool is_packed) const;
+};
+
+class QuantizedModel {
+ public:
+  /// Quantises the layers; all else stays as it is in the files. `model` outlives this. Throws
+  /// UserError, which names the tensor, for weights that are not finite.
+  QuantizedModel(const ModelFolder& model, const FolderQuantization& quantization,
+                 const std::vector<LinearLayer>& layers);
+
+  const std::vector<QuantizedLayer>& layers() const { return layers_; }
+  /// With the list of layers that are kept.
+  const FolderQuantization& quantization() const { return quantization_; }
+  /// Bytes of all tensors that write() writes.
+  int64_t stored_bytes() const;
+  /// The folder as it will be read back, without being written.
+  ModelFolder as_read_back() const;
+  /// Writes weights, config.json and, where the model has one, its tokenizer and the other files
+  /// that it is used by, into a folder that exists.
+  void write(const fs::path& folder) const;
+
+ private:
+  const ModelFolder& model_;
+  FolderQuantization quantization_;
+  std::shared_ptr<const WeightSource> files_;
+  std::vector<QuantizedLayer> layers_;
+};
+
+}  // namespace brrr::io
