@@ -1,10 +1,11 @@
-// brrr info: what this machine is and what it reaches.
+// brrr info: what this machine is and what it reaches; what a model's folder holds.
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/env.h"
 #include "cli/commands.h"
+#include "cli/quantize/folder_info.h"
 #include "insight/machine/machine.h"
 
 namespace brrr::cli {
@@ -50,6 +51,13 @@ int run_info(const Arguments& args) {
   InfoOptions options;
   for (const auto& [key, value] : args.given)
     info_table().set(options, info_table().find(key), value, "--" + canonical_key(key));
+  if (args.positional.size() > 1)
+    usage_error("expected one model folder; got {} words", args.positional.size());
+  if (!args.positional.empty()) {
+    if (options.env) usage_error("--env lists variables and looks at no model; leave one out");
+    print_folder_info(args.positional[0], options.json);
+    return 0;
+  }
   if (options.env) {
     print_environment(options.json);
     return 0;
@@ -69,11 +77,14 @@ int run_info(const Arguments& args) {
 
 Command info_command() {
   return {.name = "info",
-          .summary = "describe this machine: instruction sets, memory, measured peaks",
-          .synopsis = "[--json] [--env] [--no-measure]",
-          .notes = "",
+          .summary = "describe this machine, its memory and measured peaks; or a model folder",
+          .synopsis = "[FOLDER] [--json] [--env] [--no-measure]",
+          .notes =
+              "With FOLDER: the sizes of its model, and how its weights are stored or "
+              "quantised.\n",
           .options = info_table().infos(),
-          .run = run_info};
+          .run = run_info,
+          .takes_positional = true};
 }
 
 }  // namespace brrr::cli

@@ -259,6 +259,7 @@ const std::vector<Command>& commands() {
        .takes_positional = true},
       run_command(),
       export_command(),
+      quantize_command(),
       plan_command(),
       ladder_command(),
       profile_command(),

@@ -56,6 +56,7 @@ Command ladder_command();
 Command profile_command();
 Command report_command();
 Command export_command();
+Command quantize_command();
 Command run_command();
 Command runs_command();
 Command info_command();

@@ -39,10 +39,8 @@ const std::vector<ForeignVerb>& verbs() {
       {"embeddings", {"embed"}},
       {"serve", {}, kServer},
       {"server", {}, kServer},
-      {"quantize",
-       {},
-       "no files with quantized weights are written yet; `brrr export --dtype bf16` writes weights "
-       "in 16 bits, and --precision bf16 runs a model in them"},
+      {"quantise", {"quantize"}},
+      {"llama-quantize", {"quantize"}},
       {"pull",
        {},
        "there is nothing to pull: name a model of the Hugging Face Hub, ORG/NAME, and `brrr "

@@ -155,7 +155,9 @@ TEST_F(Program, WrongUsageIsOneLineAndTwo) {
   expect_one_line(run("train --n-layer x"), 2, "--n-layer: expected a whole number");
   expect_one_line(run("train notes.txt"), 2, "unexpected 'notes.txt'");
   expect_one_line(run("train absent.toml"), 2, "absent.toml");
-  expect_one_line(run("info extra"), 2, "unexpected 'extra'");
+  expect_one_line(run("completion bash extra"), 2, "extra");
+  expect_one_line(run("info a b"), 2, "expected one model folder; got 2 words");
+  expect_one_line(run("info a --env"), 2, "--env lists variables and looks at no model");
   expect_one_line(run("completion tcsh"), 2, "bash, zsh or fish");
   expect_one_line(run("eval"), 2, "--text FILE... or --data FILE...");
   expect_one_line(run("generate --top-p 0"), 2, "--top-p");

@@ -1,0 +1,43 @@
+#pragma once
+// What `brrr quantize` can be told.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "folders/quantized/compressed_tensors.h"
+
+namespace brrr::cli {
+
+struct QuantizeOptions {
+  std::string model;   // a folder, or the name of a model; "": the newest run
+  std::string output;  // the folder that is written
+  std::string method = "dynamic";
+  int64_t bits = 8;
+  int64_t group_size = 0;         // 0: the method's
+  std::vector<std::string> keep;  // layers that stay as they are
+  std::vector<std::string> text;  // held-out text; empty: the default text
+  double max_loss_increase = 1;   // percent
+  bool force = false;
+  bool measure = true;
+  bool json = false;
+  std::string memory_limit;  // "6GiB"; "": what there is
+  int64_t threads = 0;
+
+  bool operator==(const QuantizeOptions&) const = default;
+};
+
+const OptionTable<QuantizeOptions>& quantize_option_table();
+
+/// Throws UserError (exit 2) where the output is not named, and for bits or groups that the method
+/// lacks.
+QuantizeOptions resolve_quantize(const KeyValues& given);
+
+/// The form of the folder that is written.
+io::FolderQuantization quantization_of(const QuantizeOptions& options);
+
+/// The name of --precision that computes the same while loading.
+std::string precision_name(const io::FolderQuantization& quantization);
+
+}  // namespace brrr::cli

@@ -1,0 +1,164 @@
+#include "cli/quantize/report.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/human.h"
+#include "base/memory.h"
+#include "formats/json_file.h"
+
+namespace brrr::cli {
+namespace {
+
+constexpr size_t kMostLayers = 10, kMostAdvised = 3;
+/// Below this a difference of speeds is noise.
+constexpr double kSlower = 0.97;
+
+/// The layers by their error, the largest first.
+std::vector<const io::QuantizedLayer*> by_error(const io::QuantizedModel& made) {
+  std::vector<const io::QuantizedLayer*> layers;
+  for (const io::QuantizedLayer& l : made.layers()) layers.push_back(&l);
+  std::ranges::stable_sort(layers,
+                           [](const auto* a, const auto* b) { return a->error > b->error; });
+  return layers;
+}
+
+std::string layers_to_keep(const io::QuantizedModel& made) {
+  std::vector<std::string> names;
+  for (const io::QuantizedLayer* l : by_error(made)) {
+    if (names.size() == kMostAdvised) break;
+    names.push_back(l->layer.name());
+  }
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+std::string megabytes(int64_t bytes) {
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+std::string speed_text(double per_second) {
+  return per_second > 0 ? fmt::format("{:.{}f}", per_second, per_second < 100 ? 1 : 0) : "-";
+}
+
+int64_t quantised_elements(const io::QuantizedModel& made) {
+  int64_t elements = 0;
+  for (const io::QuantizedLayer& l : made.layers()) elements += l.layer.outputs * l.layer.inputs;
+  return elements;
+}
+
+std::string table_of(const QuantizeMeasurements& m) {
+  const std::string speed = m.has_loss ? "tokens/s" : "texts/s";
+  std::string text = fmt::format("{:<16}  {:>12}  {:>9}", "", "on disk", speed);
+  text += m.has_loss ? fmt::format("  {:>8}  {:>10}\n", "loss", "perplexity")
+                     : fmt::format("  {:>11}  {:>12}{}\n", "mean cosine", "least cosine",
+                                   m.has_classes ? "  same class" : "");
+  for (const MeasuredPrecision& p : m.precisions) {
+    text +=
+        fmt::format("{:<16}  {:>12}  {:>9}", p.name, megabytes(p.bytes), speed_text(p.per_second));
+    text += m.has_loss
+                ? fmt::format("  {:>8.4f}  {:>10.3f}\n", p.loss, std::exp(p.loss))
+                : fmt::format("  {:>11.5f}  {:>12.5f}{}\n", p.mean_cosine, p.least_cosine,
+                              m.has_classes ? fmt::format("  {:>9.1f}%", 100 * p.agreement) : "");
+  }
+  return text;
+}
+
+std::string verdict_of(const QuantizeMeasurements& m) {
+  const MeasuredPrecision& q = m.quantised();
+  const std::string speed = fmt::format("{:.2f}x the speed of bf16", m.speedup());
+  if (!m.has_loss)
+    return fmt::format("{} has {} and vectors with a mean cosine of {:.5f}, on {} of {}\n", q.name,
+                       speed, q.mean_cosine, counted(m.counted, "text"), m.text);
+  return fmt::format("{} has {} and {:+.2f}% loss ({:+.2f}% perplexity), on {} of {}\n", q.name,
+                     speed, m.loss_increase(), 100 * (std::exp(q.loss - m.fp32().loss) - 1),
+                     counted(m.counted, "token"), m.text);
+}
+
+}  // namespace
+
+bool QuantizeReport::loses_too_much() const {
+  return measurements && measurements->loss_increase() > most_increase;
+}
+
+std::vector<std::string> QuantizeReport::warnings() const {
+  std::vector<std::string> lines;
+  if (!measurements) return lines;
+  const QuantizeMeasurements& m = *measurements;
+  if (m.speedup() < kSlower)
+    lines.push_back(fmt::format(
+        "{} is slower here than bf16: {} instead of {} {} per second; it saves memory alone",
+        m.quantised().name, speed_text(m.quantised().per_second), speed_text(m.bf16().per_second),
+        m.has_loss ? "tokens" : "texts"));
+  if (loses_too_much())
+    lines.push_back(fmt::format(
+        "{} is {:.2f}%, more than --max-loss-increase {:g}%; try --keep {}, whose errors are the "
+        "largest{}",
+        m.has_loss ? "the increase of the loss" : "the distance of the vectors (1 - mean cosine)",
+        m.loss_increase(), most_increase, layers_to_keep(made),
+        made.quantization().bits == 4 ? ", or --bits 8" : ""));
+  return lines;
+}
+
+std::string report_text(const QuantizeReport& r) {
+  const size_t all = r.made.layers().size() + r.kept.size();
+  std::string text = fmt::format(
+      "{}: {} of {} linear layers, {} of {} weights, in {}\n", r.model.folder.string(),
+      r.made.layers().size(), all, with_commas(quantised_elements(r.made)),
+      with_commas(r.model.definition->parameter_count()), io::description(r.made.quantization()));
+  if (r.measurements)
+    text += "\n" + table_of(*r.measurements) + "\n" + verdict_of(*r.measurements);
+  else
+    text += fmt::format("on disk: {}\n", megabytes(r.made.stored_bytes()));
+  const auto layers = by_error(r.made);
+  const size_t shown = std::min(layers.size(), kMostLayers);
+  text += fmt::format("\nlargest relative errors of weights ({} of {}):\n", shown, layers.size());
+  size_t width = 0;
+  for (size_t i = 0; i < shown; ++i) width = std::max(width, layers[i]->layer.name().size());
+  for (size_t i = 0; i < shown; ++i)
+    text += fmt::format("  {:<{}}  {:.5f}\n", layers[i]->layer.name(), width, layers[i]->error);
+  return text;
+}
+
+std::string report_json(const QuantizeReport& r, const std::string& written) {
+  using AnyJson = nlohmann::ordered_json;
+  const io::FolderQuantization& q = r.made.quantization();
+  AnyJson j;
+  j["model"] = r.model.folder.string();
+  j["bits"] = q.bits;
+  j["method"] = q.dynamic ? "dynamic" : "weight-only";
+  j["group_size"] = q.group;
+  j["bytes"] = r.made.stored_bytes();
+  j["weights"] = r.model.definition->parameter_count();
+  j["quantised_weights"] = quantised_elements(r.made);
+  j["kept"] = AnyJson::array();
+  for (const io::LinearLayer& l : r.kept) j["kept"].push_back(l.name());
+  if (r.measurements) {
+    const QuantizeMeasurements& m = *r.measurements;
+    j["text"] = m.text;
+    j[m.has_loss ? "tokens" : "texts"] = m.counted;
+    for (const MeasuredPrecision& p : m.precisions) {
+      AnyJson row{{"name", p.name}, {"bytes", p.bytes}};
+      row[m.has_loss ? "tokens_per_second" : "texts_per_second"] = p.per_second;
+      if (m.has_loss) {
+        row["loss"] = p.loss;
+        row["perplexity"] = std::exp(p.loss);
+      } else {
+        row["mean_cosine"] = p.mean_cosine;
+        row["least_cosine"] = p.least_cosine;
+        if (m.has_classes) row["same_class"] = p.agreement;
+      }
+      j["precisions"].push_back(row);
+    }
+    j["loss_increase_percent"] = m.loss_increase();
+    j["speed_over_bf16"] = m.speedup();
+  }
+  j["layers"] = AnyJson::array();
+  for (const io::QuantizedLayer* l : by_error(r.made))
+    j["layers"].push_back(
+        {{"name", l->layer.name()}, {"error", l->error}, {"bytes", l->stored_bytes(q.packed)}});
+  j["warnings"] = r.warnings();
+  j["output"] = written.empty() ? AnyJson() : AnyJson(written);
+  return io::json_line(j) + "\n";
+}
+
+}  // namespace brrr::cli

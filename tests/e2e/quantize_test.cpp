@@ -1,0 +1,129 @@
+// brrr quantize from end to end: a folder is written, other verbs take it, and what cannot be done
+// is refused before anything is written.
+
+#include "e2e/encoder_runs.h"
+
+namespace brrr::test {
+namespace {
+
+class QuantizeRuns : public EncoderRuns {
+ protected:
+  /// A Llama whose layers are large enough to be quantised.
+  void make_llama() {
+    ASSERT_EQ(run(small_run("llama",
+                            {"--preset", "llama-char", "--n-embd", "128", "--num-key-value-heads",
+                             "2", "--intermediate-size", "160", "--max-steps", "40"})),
+              0)
+        << err_;
+  }
+  Options quantizing(const std::string& model, const std::string& to, Options more = {}) const {
+    Options options{"quantize", path(model),          "--output",  path(to),
+                    "--text",   text_path().string(), "--threads", "1"};
+    put_options(options, more);
+    return options;
+  }
+  double loss_of(const std::string& model, const Options& more = {}) {
+    Options options{"eval",   path(model), "--text", text_path().string(),
+                    "--json", "--threads", "1"};
+    put_options(options, more);
+    EXPECT_EQ(run(options), 0) << err_;
+    return json()["loss"].get<double>();
+  }
+};
+
+TEST_F(QuantizeRuns, ALanguageModelKeepsItsLoss) {
+  make_llama();
+  const double fp32 = loss_of("llama");
+  const std::vector<std::pair<Options, double>> methods = {
+      {{}, 0.02},
+      {{"--method", "weight-only"}, 0.01},
+      {{"--method", "weight-only", "--bits", "4", "--max-loss-increase", "50%"}, 0.2}};
+  for (size_t i = 0; i < methods.size(); ++i) {
+    const std::string to = "quantised" + std::to_string(i);
+    Options options = quantizing("llama", to, methods[i].first);
+    options.emplace_back("--json");
+    ASSERT_EQ(run(options), 0) << err_;
+    const Json report = json();
+    ASSERT_EQ(report["precisions"].size(), 3u);
+    EXPECT_EQ(report["layers"].size(), 7u);
+    EXPECT_NEAR(report["precisions"][0]["loss"].get<double>(),
+                report["precisions"][2]["loss"].get<double>(), methods[i].second);
+    EXPECT_LT(report["bytes"].get<int64_t>(), report["precisions"][0]["bytes"].get<int64_t>() / 2);
+    EXPECT_NEAR(static_cast<double>(fs::file_size(path(to) / "model.safetensors")),
+                report["bytes"].get<double>(), 8192);
+    // The folder's own precision, and the same weights in fp32.
+    EXPECT_NEAR(loss_of(to), fp32, methods[i].second) << to;
+    EXPECT_NEAR(loss_of(to, {"--precision", "fp32"}), fp32, methods[i].second) << to;
+    EXPECT_EQ(run({"generate", path(to), "--prompt", "line", "--max-new-tokens", "8", "--json"}), 0)
+        << err_;
+  }
+  // Quantised is final: nothing is trained or quantised from it.
+  EXPECT_EQ(run(quantizing("quantised0", "again")), 1);
+  EXPECT_NE(err_.find("is quantised already (8 bits, dynamic"), std::string::npos) << err_;
+  EXPECT_EQ(run(small_run("tuned", {"--init-from", path("quantised0")})), 2);
+  EXPECT_NE(err_.find("training needs floats"), std::string::npos) << err_;
+  EXPECT_FALSE(fs::exists(path("again")));
+}
+
+TEST_F(QuantizeRuns, WhatLosesTooMuchIsNotWritten) {
+  make_llama();
+  const Options strict = quantizing(
+      "llama", "four", {"--method", "weight-only", "--bits", "4", "--max-loss-increase", "0"});
+  // Four bits may also happen to have a smaller loss.
+  if (run(strict) != 0) {
+    EXPECT_NE(err_.find("more than --max-loss-increase 0%; try --keep model.layers.0."),
+              std::string::npos)
+        << err_;
+    EXPECT_NE(err_.find("is not written; --force writes it"), std::string::npos) << err_;
+    EXPECT_NE(out_.find("largest relative errors of weights"), std::string::npos) << out_;
+    EXPECT_FALSE(fs::exists(path("four")));
+    Options forced = strict;
+    forced.emplace_back("--force");
+    EXPECT_EQ(run(forced), 0) << err_;
+    EXPECT_TRUE(fs::exists(path("four") / "config.json"));
+  }
+  const auto refuses = [&](const Options& options, int code, const std::string& message) {
+    EXPECT_EQ(run(options), code) << err_;
+    EXPECT_NE(err_.find(message), std::string::npos) << err_;
+    EXPECT_FALSE(fs::exists(path("no")));
+  };
+  write_file_atomically(path("short.txt"), "line of words\n");
+  refuses(quantizing("llama", "no", {"--text", path("short.txt")}), 1, "at least 64 to measure");
+  refuses(quantizing("llama", "no", {"--keep", "model.layers.9"}), 2, "has no such layer");
+  refuses(quantizing("llama", "no", {"--bits", "4"}), 2, "--method weight-only");
+  refuses(quantizing("llama", "no", {"--bits", "6"}), 2, "--bits 6: expected 8 or 4");
+  refuses(
+      quantizing("llama", "no", {"--group-size", "64", "--bits", "4", "--method", "weight-only"}),
+      1, "expected --group-size 32");
+  refuses({"quantize", path("llama")}, 2, "expected --output FOLDER");
+  refuses({"quantize", path("absent"), "--output", path("no")}, 1, "there is no folder");
+  refuses({"quantize", path("llama"), "--output", path("llama")}, 1, "holds files already");
+  refuses({"quantize", path("model.onnx"), "--output", path("no")}, 2, "--precision int8");
+}
+
+TEST_F(QuantizeRuns, AnEncoderKeepsItsVectors) {
+  ASSERT_EQ(run(pretraining("base", {"--n-embd", "128", "--max-steps", "20", "--eval-steps", "0"})),
+            0)
+      << err_;
+  Options options = quantizing("base", "small", {"--no-measure", "--keep", "query"});
+  ASSERT_EQ(run(options), 0) << err_;
+  EXPECT_NE(out_.find("5 of 6 linear layers"), std::string::npos) << out_;
+  options = quantizing("base", "measured", {"--json", "--max-loss-increase", "20"});
+  ASSERT_EQ(run(options), 0) << err_;
+  const Json report = json();
+  EXPECT_GT(report["precisions"][2]["mean_cosine"].get<double>(), 0.98);
+  EXPECT_EQ(report["texts"], 64);
+  put("masked.txt", "line [MASK] of a small text\n");
+  EXPECT_EQ(run({"fill-mask", path("small"), path("masked.txt")}), 0) << err_;
+  EXPECT_EQ(run({"info", path("small")}), 0) << err_;
+  EXPECT_NE(out_.find("quantised: 5 linear layers in 8 bits, dynamic, a scale for each output; "
+                      "computed in int8 by default"),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("self\\.query$"), std::string::npos) << out_;
+  EXPECT_EQ(run({"embed", path("measured"), text_path().string(), "--output", path("v.npy")}), 0)
+      << err_;
+}
+
+}  // namespace
+}  // namespace brrr::test
