@@ -121,6 +121,13 @@ TEST_F(QuantizeRuns, AnEncoderKeepsItsVectors) {
             std::string::npos)
       << out_;
   EXPECT_NE(out_.find("self\\.query$"), std::string::npos) << out_;
+  // A classifier: as many texts as before get the same class.
+  ASSERT_EQ(run(fine_tuning("classes", "classify", "classes.tsv", {"--num-train-epochs", "1"})), 0)
+      << err_;
+  options = quantizing("classes", "labels", {"--json", "--max-loss-increase", "20"});
+  ASSERT_EQ(run(options), 0) << err_;
+  EXPECT_GE(json()["precisions"][2]["same_class"].get<double>(), 0.9);
+  EXPECT_EQ(run({"eval", path("labels"), "--data", path("classes.tsv"), "--json"}), 0) << err_;
   EXPECT_EQ(run({"embed", path("measured"), text_path().string(), "--output", path("v.npy")}), 0)
       << err_;
 }

@@ -60,6 +60,49 @@ void expect_scores(const Json& scores, const Json& logits) {
   }
 }
 
+// Weights as integers: the same numbers in fp32, and near ones where rows are quantised, too.
+TEST_F(Transformers, ReadQuantisedFolders) {
+  if (shell("-c 'import compressed_tensors' > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << python_ << " has no compressed-tensors";
+  ASSERT_EQ(run(pretraining("base", {"--n-embd", "128", "--max-steps", "60", "--eval-steps", "0"})),
+            0)
+      << err_;
+  ASSERT_EQ(run(fine_tuning("classes", "classify", "classes.tsv", {"--num-train-epochs", "2"})), 0)
+      << err_;
+  const Json texts{"line 5 of a small text with words", "line 17 of a small text that repeat"};
+  struct Method {
+    Options options;
+    const char* precision;
+    double tolerance;
+  };
+  const Method methods[] = {
+      {{"--method", "dynamic"}, "int8", 0.05},
+      {{"--method", "weight-only"}, "fp32", 1e-4},
+      {{"--method", "weight-only", "--bits", "4", "--keep", "query"}, "fp32", 1e-4}};
+  for (size_t m = 0; m < std::size(methods); ++m) {
+    const std::string to = "quantised" + std::to_string(m);
+    Options options{"quantize", path("classes"), "--output", path(to), "--no-measure"};
+    put_options(options, methods[m].options);
+    ASSERT_EQ(run(options), 0) << err_;
+    ASSERT_EQ(run_on(lines_of(texts), {"classify", "--model", path(to), "--json", "--all-scores",
+                                       "--precision", methods[m].precision}),
+              0)
+        << err_;
+    const Json results = Json::parse(out_)["results"];
+    const Json logits = ask(to, "classify", texts);
+    EXPECT_FALSE(report_.contains("missing_keys")) << report_;
+    ASSERT_EQ(logits.size(), texts.size());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      double sum = 0;
+      for (const auto& [label, logit] : logits[i].items()) sum += std::exp(logit.get<double>());
+      for (const auto& [label, logit] : logits[i].items())
+        EXPECT_NEAR(results[i]["scores"][label].get<double>(), std::exp(logit.get<double>()) / sum,
+                    methods[m].tolerance)
+            << to;
+    }
+  }
+}
+
 TEST_F(Transformers, TellTheSameClasses) {
   make_base();
   const Json texts{"line 5 of a small text with words", "line 17 of a small text that repeat",

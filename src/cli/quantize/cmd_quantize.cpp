@@ -41,7 +41,8 @@ io::ModelFolder open_for_quantising(const QuantizeOptions& o) {
   if (settings.table)
     user_error("{} has a table of token vectors and no linear layers; expected an encoder",
                folder.string());
-  if (!settings.model.empty() && !fs::equivalent(settings.model, folder))
+  std::error_code ignored;
+  if (!settings.model.empty() && !fs::equivalent(settings.model, folder, ignored))
     user_error("{} has its encoder in a folder of its own; quantise that: `brrr quantize {}`",
                folder.string(), shell_word(settings.model.string()));
   if (io::read_definition(folder)->task().head == models::Head::embedding)
