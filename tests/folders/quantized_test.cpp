@@ -362,6 +362,26 @@ TEST(QuantizedModel, ReadsBackWhatItWrites) {
   }
 }
 
+TEST(QuantizedModel, MatricesThatAreKeptMayBeNarrow) {
+  const TempFolder folder;
+  const ModelFolder model = random_folder(folder / "model", *llama_to_quantise());
+  const QuantizedModel made(model, kEight, linear_layers(model),
+                            QuantizedModel::Kept::matrices_in_bf16);
+  create_folder(folder / "small");
+  made.write(folder / "small");
+  const WeightFiles files(folder / "small");
+  EXPECT_EQ(files.find("model.embed_tokens.weight")->dtype, DType::bf16);
+  EXPECT_EQ(files.find("model.norm.weight")->dtype, DType::f32);
+  int64_t bytes = 0;
+  files.each([&](const TensorView& t) { bytes += static_cast<int64_t>(t.bytes.size()); });
+  EXPECT_EQ(bytes, made.stored_bytes());
+  const ModelFolder back = open_model(folder / "small", {.reads_tokenizer = false});
+  const std::vector<float> narrow = numbers_of(back, "lm_head.weight");
+  const std::vector<float> wide = numbers_of(model, "lm_head.weight");
+  EXPECT_GT(relative_error(wide, narrow), 0);
+  EXPECT_LT(relative_error(wide, narrow), 0.004);
+}
+
 TEST(QuantizedModel, ConfigNamesWhatIsKept) {
   const TempFolder folder;
   const ModelFolder llama = random_folder(folder / "llama", *llama_to_quantise());

@@ -79,7 +79,9 @@ int run_quantize(const Arguments& args) {
   const std::vector<io::LinearLayer> layers = io::linear_layers(model);
   const std::vector<io::LinearLayer> chosen =
       io::chosen_layers(layers, o.keep, quantization.group, model.folder.string());
-  const io::QuantizedModel made(model, quantization, chosen);
+  const io::QuantizedModel made(model, quantization, chosen,
+                                o.dtype == "bf16" ? io::QuantizedModel::Kept::matrices_in_bf16
+                                                  : io::QuantizedModel::Kept::as_stored);
   QuantizeReport report{model, made, kept_of(layers, chosen), std::nullopt, o.max_loss_increase};
   if (o.measure)
     report.measurements = measure_quantized(

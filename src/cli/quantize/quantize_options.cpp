@@ -33,6 +33,8 @@ const OptionTable<QuantizeOptions>& quantize_option_table() {
            "layers to keep as they are: the name of a layer, a part of names (down_proj), or a "
            "block (h.0)",
            {"ignore"});
+    t.choice("dtype", &O::dtype, {{"as-stored"}, {"bf16", "bfloat16"}}, "NAME",
+             "what embeddings and other matrices that are not quantised are stored in");
     t.group("measurements");
     t.list("text", &O::text, false, "FILE...",
            "held-out text to measure the loss on; for an encoder, one text per line (default: the "

@@ -15,10 +15,11 @@ struct QuantizeOptions {
   std::string output;  // the folder that is written
   std::string method = "dynamic";
   int64_t bits = 8;
-  int64_t group_size = 0;         // 0: the method's
-  std::vector<std::string> keep;  // layers that stay as they are
-  std::vector<std::string> text;  // held-out text; empty: the default text
-  double max_loss_increase = 1;   // percent
+  int64_t group_size = 0;           // 0: the method's
+  std::vector<std::string> keep;    // layers that stay as they are
+  std::string dtype = "as-stored";  // of matrices that are not quantised
+  std::vector<std::string> text;    // held-out text; empty: the default text
+  double max_loss_increase = 1;     // percent
   bool force = false;
   bool measure = true;
   bool json = false;

@@ -33,7 +33,7 @@ class ConfigParser {
   FolderQuantization parse() {
     if (!config_.is_object()) refuse("", config_, "an object");
     expect(config_, "", "quant_method", {kMethod});
-    expect(config_, "", "quantization_status", {"compressed", Json()});
+    expect(config_, "", "quantization_status", {"compressed", "frozen", Json()});
     for (const char* key : {"kv_cache_scheme", "sparsity_config", "transform_config"})
       if (const Json value = config_.value(key, Json());
           !value.is_null() && !(value.is_object() && value.empty()))

@@ -182,8 +182,11 @@ int64_t QuantizedLayer::stored_bytes(bool is_packed) const {
 }
 
 QuantizedModel::QuantizedModel(const ModelFolder& model, const FolderQuantization& quantization,
-                               const std::vector<LinearLayer>& layers)
-    : model_(model), quantization_(quantization), files_(open_weight_source(model.folder)) {
+                               const std::vector<LinearLayer>& layers, Kept kept)
+    : model_(model),
+      kept_(kept),
+      quantization_(quantization),
+      files_(open_weight_source(model.folder)) {
   // compressed-tensors has weights alone in packed form, whatever their bits.
   quantization_.packed = !quantization.dynamic;
   std::set<std::string> quantised;
@@ -204,13 +207,17 @@ QuantizedModel::QuantizedModel(const ModelFolder& model, const FolderQuantizatio
   quantization_.ignore = kept_layers(*model.definition, *files_, quantised);
 }
 
+bool QuantizedModel::is_narrowed(const TensorView& kept) const {
+  return kept_ == Kept::matrices_in_bf16 && kept.dtype == DType::f32 && kept.shape.rank() == 2;
+}
+
 int64_t QuantizedModel::stored_bytes() const {
   std::map<std::string, const QuantizedLayer*> by_tensor;
   for (const QuantizedLayer& q : layers_) by_tensor[q.layer.tensor] = &q;
   int64_t bytes = 0;
   files_->each([&](const TensorView& t) {
     const auto at = by_tensor.find(t.name);
-    bytes += at == by_tensor.end() ? static_cast<int64_t>(t.bytes.size())
+    bytes += at == by_tensor.end() ? static_cast<int64_t>(t.bytes.size()) / (is_narrowed(t) ? 2 : 1)
                                    : at->second->stored_bytes(quantization_.packed);
   });
   return bytes;
@@ -247,9 +254,18 @@ void QuantizedModel::write(const fs::path& folder) const {
   std::vector<TensorView> tensors;
   std::deque<std::vector<int32_t>> words;
   std::deque<std::vector<int64_t>> shapes;
+  std::deque<std::vector<std::byte>> narrowed;
   files_->each([&](const TensorView& t) {
     const auto at = by_tensor.find(t.name);
-    if (at == by_tensor.end()) return tensors.push_back(t);
+    if (at == by_tensor.end()) {
+      TensorView kept = t;
+      if (is_narrowed(t)) {
+        kept.dtype = DType::bf16;
+        kept.bytes = narrowed.emplace_back(t.bytes.size() / 2);
+        convert(t.dtype, t.bytes.data(), kept.dtype, narrowed.back().data(), t.shape.elements());
+      }
+      return tensors.push_back(std::move(kept));
+    }
     const IntegerMatrix& m = at->second->matrix;
     const std::string layer = at->second->layer.name();
     if (quantization_.packed) {

@@ -48,10 +48,15 @@ struct QuantizedLayer {
 
 class QuantizedModel {
  public:
-  /// Quantises the layers; all else stays as it is in the files. `model` outlives this. Throws
-  /// UserError, which names the tensor, for weights that are not finite.
+  /// What is not quantised stays as it is in the files.
+  enum class Kept {
+    as_stored,
+    matrices_in_bf16,  // but matrices of f32, which are rounded to bf16
+  };
+  /// Quantises the layers. `model` outlives this. Throws UserError, which names the tensor, for
+  /// weights that are not finite.
   QuantizedModel(const ModelFolder& model, const FolderQuantization& quantization,
-                 const std::vector<LinearLayer>& layers);
+                 const std::vector<LinearLayer>& layers, Kept kept = Kept::as_stored);
 
   const std::vector<QuantizedLayer>& layers() const { return layers_; }
   /// With the list of layers that are kept.
@@ -65,7 +70,10 @@ class QuantizedModel {
   void write(const fs::path& folder) const;
 
  private:
+  bool is_narrowed(const TensorView& kept) const;
+
   const ModelFolder& model_;
+  Kept kept_;
   FolderQuantization quantization_;
   std::shared_ptr<const WeightSource> files_;
   std::vector<QuantizedLayer> layers_;

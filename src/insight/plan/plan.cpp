@@ -221,14 +221,24 @@ void add_flops(RunPlan& p, const Session& session) {
 }
 
 InferencePlan inference_of(const train::TrainOptions& o, const models::Model& model) {
-  const DType precision = dtype_of_precision(o.precision);
+  DType precision = dtype_of_precision(o.precision);
+  WeightQuantization quantization;
   const Backend backend = machine::backend_for(o.device);
+  // A quantised folder runs in its own precision.
+  if (o.init_from != "scratch" && !o.was_given("precision")) {
+    const fs::path folder = io::find_model(o.init_from);
+    if (io::read_quantization(folder)) {
+      precision = DType::bf16;
+      if (backend.memory_bytes == 0)
+        quantization = io::open_model(folder, {.reads_tokenizer = false}).own_quantization();
+    }
+  }
   Engine engine(backend);
   const int64_t context = model.sizes().context;
   const Graph graph = model.task().head == models::Head::next_token
                           ? model.decode({.capacity = context, .cache = precision})
                           : model.forward(Dim(1), Dim(context));
-  engine.add(run_pipeline(graph, backend.target(), for_inference(precision)));
+  engine.add(run_pipeline(graph, backend.target(), for_inference(precision, quantization)));
   const MemoryForecast f = engine.forecast();
   return {f.parameter_bytes, f.state_bytes, f.temporary_bytes + f.constant_bytes};
 }
