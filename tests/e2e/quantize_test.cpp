@@ -89,6 +89,8 @@ TEST_F(QuantizeRuns, WhatLosesTooMuchIsNotWritten) {
   };
   write_file_atomically(path("short.txt"), "line of words\n");
   refuses(quantizing("llama", "no", {"--text", path("short.txt")}), 1, "at least 64 to measure");
+  write_file_atomically(path("other.txt"), "\xe6\xbc\xa2\xe5\xad\x97\n");
+  refuses(quantizing("llama", "no", {"--text", path("other.txt")}), 1, "--text: ");
   refuses(quantizing("llama", "no", {"--keep", "model.layers.9"}), 2, "has no such layer");
   refuses(quantizing("llama", "no", {"--bits", "4"}), 2, "--method weight-only");
   refuses(quantizing("llama", "no", {"--bits", "6"}), 2, "--bits 6: expected 8 or 4");

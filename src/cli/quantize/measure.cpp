@@ -63,16 +63,27 @@ HeldOutText read_text(const MeasureOptions& options, const io::Tokenizer& tokeni
   return held;
 }
 
-/// Throws UserError where most tokens are the one for what the tokenizer does not know.
+/// Throws UserError where most tokens, special ones aside, are the one for what the tokenizer does
+/// not know.
 void check_known(std::span<const int32_t> ids, const io::Tokenizer& tokenizer,
                  const std::string& text) {
   const int32_t unknown = tokenizer.unknown_token();
-  const auto count = std::ranges::count(ids, unknown);
-  if (unknown >= 0 && 2 * count > std::ssize(ids))
+  const auto unknown_count = std::ranges::count(ids, unknown);
+  const auto known_count = std::ranges::count_if(
+      ids, [&](int32_t id) { return id != unknown && !tokenizer.is_special(id); });
+  if (unknown >= 0 && unknown_count > known_count)
     user_error(
         "--text: {} of {} tokens of {} are unknown to the model's tokenizer; name a text of its "
         "vocabulary",
-        count, ids.size(), text);
+        unknown_count, unknown_count + known_count, text);
+}
+
+std::vector<int32_t> tokens_of(const HeldOutText& held, const io::Tokenizer& tokenizer) {
+  try {
+    return tokenizer.encode(std::string_view(held.text));
+  } catch (const UserError& e) {
+    user_error("--text: {}: {}", held.description, e.what());
+  }
 }
 
 class LanguageMeasure {
@@ -80,7 +91,7 @@ class LanguageMeasure {
   LanguageMeasure(const io::ModelFolder& model, const MeasureOptions& options)
       : model_(model), memory_(options.memory) {
     const HeldOutText held = read_text(options, *model.tokenizer);
-    ids_ = model.tokenizer->encode(std::string_view(held.text));
+    ids_ = tokens_of(held, *model.tokenizer);
     description_ = held.description;
     check_known(ids_, *model.tokenizer, description_);
     if (std::ssize(ids_) < kLeastTokens)
