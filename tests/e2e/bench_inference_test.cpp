@@ -100,13 +100,13 @@ TEST_F(BenchInference, CountsTokensAndHasEveryField) {
     EXPECT_EQ(r["agrees"], true);
     EXPECT_LT(r["max_difference"].get<double>(), 1e-5);
   }
-  // Texts have 3, 4, 5, 10, 22 and 32 tokens. Flat rows are rounded up to multiples of 16 here,
-  // padded ones to 8, 10, 22 and 32.
+  // Texts have 3, 4, 5, 10, 22 and 32 tokens. Flat rows are rounded up to multiples of 4, from
+  // 64 tokens on of 8; padded ones to 8, 10, 22 and 32.
   const std::map<std::tuple<std::string, bool, int>, int> expected{
-      {{"packed", false, 1}, 4 * 16 + 32 + 32},
-      {{"packed", true, 1}, 4 * 16 + 32 + 32},
+      {{"packed", false, 1}, 4 + 4 + 8 + 12 + 24 + 32},
+      {{"packed", true, 1}, 4 + 4 + 8 + 12 + 24 + 32},
       {{"random", false, 1}, 3 * 8 + 10 + 22 + 32},
-      {{"packed", true, 2}, 64 + 16 + 16},
+      {{"packed", true, 2}, 56 + 16 + 8},
       {{"sorted", true, 2}, 2 * (32 + 10 + 8)},
       {{"packed", false, 6}, 80},
       {{"sorted", true, 6}, 6 * 32},
