@@ -13,33 +13,34 @@
 
 namespace brrr {
 
-/// A matrix [k, n] in such panels.
+/// The layout of a matrix [k, n] in such panels.
 struct IntegerPanels {
   int64_t k = 0, n = 0;
   int64_t bits = 8;   // 8 or 4
   int64_t group = 0;  // terms that share a scale, a multiple of 8; 0: all
 
-  /// The number that is added to each integer.
+  /// The number added to each integer to store it without a sign.
   int offset() const { return bits == 8 ? 128 : 8; }
   /// The largest magnitude of an integer.
   int most() const { return bits == 8 ? 127 : 7; }
   int64_t terms_of_group() const { return group == 0 ? (k > 0 ? k : 1) : group; }
   int64_t groups() const { return ceil_div(k, terms_of_group()); }
   int64_t panels() const { return ceil_div(n, kPanelColumns); }
-  /// Terms whose integers lie in 4 bytes of a column.
+  /// Number of terms whose integers share the 4 bytes of a column.
   int64_t terms_of_word() const { return 32 / bits; }
   int64_t panel_bytes() const { return ceil_div(k, terms_of_word()) * kPanelColumns * 4; }
   int64_t integer_bytes() const { return panels() * panel_bytes(); }
   int64_t scale_count() const { return panels() * groups() * kPanelColumns; }
   int64_t bytes() const { return integer_bytes() + scale_count() * int64_t{sizeof(float)}; }
 
-  /// The byte of an element, and whether it is in its high half (4 bits).
+  /// Returns the offset of the byte that holds an element.
   int64_t place(int64_t term, int64_t column) const {
     return column / kPanelColumns * panel_bytes() + term / terms_of_word() * kPanelColumns * 4 +
            column % kPanelColumns * 4 + term % 4;
   }
+  /// Whether an element of 4 bits is in the high half of its byte.
   bool is_high(int64_t term) const { return bits == 4 && term % 8 >= 4; }
-  /// The scale of an element, as an index into all scales.
+  /// Returns the index of an element's scale among all scales.
   int64_t scale_place(int64_t term, int64_t column) const {
     return (column / kPanelColumns * groups() + term / terms_of_group()) * kPanelColumns +
            column % kPanelColumns;

@@ -48,7 +48,7 @@ int64_t elements_in_memory(Layout layout, DType dtype, const Shape& shape) {
 /// The axis along which a product contracts a matrix in this layout.
 int contracted_axis(Layout layout) { return layout == Layout::panels ? 0 : 1; }
 
-/// Where the integers and the scales of a quantised matrix lie.
+/// Maps the elements of a quantised matrix to their integers and scales in memory.
 class QuantizedMatrix {
  public:
   QuantizedMatrix(const Storage& storage, const Shape& shape)
@@ -66,7 +66,7 @@ class QuantizedMatrix {
   int64_t scales() const {
     return in_panels_ ? panels_.scale_count() : per_line_ * (q_.axis == 0 ? columns_ : rows_);
   }
-  /// Byte offset of the scales.
+  /// Returns the offset of the scales in bytes; the integers lie in front of them.
   int64_t first_scale() const {
     if (in_panels_) return panels_.integer_bytes();
     return round_up(ceil_div(rows_ * columns_ * q_.bits, int64_t{8}), int64_t{sizeof(float)});
@@ -79,7 +79,7 @@ class QuantizedMatrix {
     size_t byte;
     bool is_high;  // 4 bits: in the high half of the byte
   };
-  /// f(Place) for each element.
+  /// Calls f(Place) for each element, in row-major order.
   template <typename F>
   void each(F f) const {
     for (int64_t i = 0; i < rows_; ++i)
@@ -100,7 +100,7 @@ class QuantizedMatrix {
       byte = p.is_high ? (byte & std::byte{15}) | static_cast<std::byte>(stored << 4)
                        : (byte & std::byte{240}) | static_cast<std::byte>(stored);
   }
-  /// All integers 0.
+  /// Sets all integers to 0.
   void clear(std::byte* bytes) const {
     const int zero = q_.bits == 4 ? 0x88 : in_panels_ ? 0x80 : 0;
     std::memset(bytes, zero, static_cast<size_t>(first_scale()));

@@ -29,8 +29,8 @@ std::vector<int32_t> prompt_of(const infer::GenerateOptions& o, const io::ModelF
   return begin_of_text(model);
 }
 
-/// Prints samples in order although they are generated at the same time: the current one is
-/// streamed, the text of later ones is held back until it has ended.
+/// Prints concurrently generated samples in order. It streams the first unfinished sample and
+/// buffers the text of later ones.
 class SamplePrinter {
  public:
   explicit SamplePrinter(int64_t samples) : held_(static_cast<size_t>(samples)) {}

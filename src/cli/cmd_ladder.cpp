@@ -6,9 +6,9 @@
 #include "base/memory.h"
 #include "base/terminal/progress.h"
 #include "cli/commands.h"
-#include "cli/stop_guard.h"
 #include "folders/folder_lock.h"
 #include "insight/ladder/ladder.h"
+#include "machine/process.h"
 #include "train/fit.h"
 
 namespace brrr::cli {
@@ -174,8 +174,9 @@ int run_ladder(const Arguments& args) {
   for (const insight::NamedLadder* ladder : chosen) all += ladder->visits(options);
   std::vector<insight::Climbed> climbed;
   bool page_failed = false;
-  const StopGuard guard;
-  options.stop = [] { return StopGuard::signal() != 0; };
+  const machine::SignalGuard guard(
+      "stopping after this measurement; press Ctrl-C again to stop at once");
+  options.stop = [] { return machine::SignalGuard::received() != 0; };
   {
     Progress progress({.label = "visit", .total = all, .plain_interval_seconds = 30});
     options.say = [&](const std::string& line) { progress.message(line); };
@@ -204,7 +205,7 @@ int run_ladder(const Arguments& args) {
             options.record.string(), flags.again ? " without --again" : ""));
       else
         progress.message("stopped; nothing was measured");
-      return 128 + StopGuard::signal();
+      return 128 + machine::SignalGuard::received();
     } catch (...) {
       progress.finish();
       // What was measured before is not lost.

@@ -1,6 +1,6 @@
 #pragma once
-// Reads the file of `brrr generate --prompts`: a JSON object per line with "prompt" and optionally
-// "id" and sampling options, which override those of the command line.
+// Reads the file of `brrr generate --prompts`. Each line is a JSON object with a "prompt" and
+// optionally an "id" and sampling options, which override the command line.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>

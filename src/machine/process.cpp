@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -24,7 +25,9 @@ constexpr int64_t kSameNanoseconds = 1'000'000'000;
 // Any thread may be the one that handles a signal.
 std::atomic<int> g_signal = 0;
 std::atomic<int64_t> g_first = 0;  // when the first came, nanoseconds; 0: it is just coming
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+std::atomic<const char*> g_notice = "";
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free &&
+              std::atomic<const char*>::is_always_lock_free);
 struct sigaction g_old[std::size(kSignals)];
 
 // Only what a signal handler may call.
@@ -36,11 +39,8 @@ void remember(int signal) {
   int none = 0;
   if (g_signal.compare_exchange_strong(none, signal)) {
     g_first = at;
-    constexpr char kText[] =
-        "\nsaving after this step; press Ctrl-C again to quit without saving\n";
-    if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) {
-      // The terminal is gone (SIGHUP): saving matters more.
-    }
+    for (const char* text : {"\n", g_notice.load(), "\n"})
+      if (write(STDERR_FILENO, text, std::strlen(text)) < 0) break;  // the terminal may be gone
   } else if (const int64_t first = g_first; first != 0 && at - first >= kSameNanoseconds) {
     _exit(128 + signal);
   }
@@ -49,7 +49,8 @@ void remember(int signal) {
 
 }  // namespace
 
-SignalGuard::SignalGuard() {
+SignalGuard::SignalGuard(const char* notice) {
+  g_notice = notice;
   g_first = 0;
   g_signal = 0;
   struct sigaction action {};

@@ -5,13 +5,14 @@
 
 namespace brrr::machine {
 
-/// While it lives, SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process; the
-/// first one says so, a later one ends the process at once. What comes within a second of the first
-/// is taken for the same: `timeout` and terminals send twice. A signal that the parent ignores
-/// (nohup) stays ignored. One guard at a time.
+/// While it exists, SIGINT, SIGTERM and SIGHUP are recorded instead of ending the process: the
+/// first one prints `notice` on stderr, a later one ends the process at once. Signals within a
+/// second of the first are ignored, because `timeout` and terminals send them twice. A signal that
+/// the parent ignores (nohup) stays ignored. Only one guard may exist at a time.
 class SignalGuard {
  public:
-  SignalGuard();
+  /// `notice` is a string literal without line breaks.
+  explicit SignalGuard(const char* notice);
   SignalGuard(const SignalGuard&) = delete;
   SignalGuard& operator=(const SignalGuard&) = delete;
   ~SignalGuard();

@@ -50,7 +50,8 @@ class Trainer {
     compile();
     open_run_folder();
     load_weights();
-    const machine::SignalGuard signals;
+    const machine::SignalGuard signals(
+        "saving after this step; press Ctrl-C again to quit without saving");
     loop();
     finish();
     result_.options = options_;

@@ -166,7 +166,8 @@ TEST_F(BenchInference, RefusesWhatItCannotMeasure) {
   EXPECT_TRUE(says("bench decode")) << err_;
 }
 
-// A virtual environment whose Python answers as FAKE_PEER says.
+// Runs `bench inference` with a fake virtual environment. Its Python interpreter is a script whose
+// behaviour (valid answers, crash, hang) the variable FAKE_PEER selects.
 class BenchPeers : public BenchInference {
  protected:
   void SetUp() override {

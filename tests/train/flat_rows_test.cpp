@@ -1,5 +1,5 @@
-// Training on flat rows: a step has the results of the same rows padded, for every size that the
-// batch is rounded up to, and repeating it gives the same bits.
+// Training on flat rows: a step gives the same results as with padded rows, for every size to which
+// the batch is rounded up, and is reproducible bit for bit.
 
 #include <gtest/gtest.h>
 

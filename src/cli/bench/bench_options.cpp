@@ -88,7 +88,7 @@ int64_t positive(std::string_view text, const char* option, int64_t most) {
 int64_t single_batch(const BenchOptions& o, const char* question) {
   if (o.batches.size() > 1)
     usage_error("--batch-size: bench {} takes one; got {}", question, o.batches.size());
-  // 0 stands for the default, as in other verbs.
+  // A value of 0 selects the default, as in other verbs.
   return o.batches.empty() || o.batches[0] == "0"
              ? 0
              : positive(o.batches[0], "batch-size", kLargestBatch);

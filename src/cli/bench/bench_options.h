@@ -1,5 +1,5 @@
 #pragma once
-// The options of `brrr bench`, and values that several of its questions read.
+// The options of `brrr bench`, and values that several benchmarks read.
 
 #include <cstdint>
 #include <string>
@@ -42,7 +42,7 @@ const OptionTable<BenchOptions>& bench_table();
 /// A whole number from 1 to `most`. `option` is named in the error.
 int64_t positive(std::string_view text, const char* option, int64_t most = INT64_MAX);
 inline constexpr int64_t kLargestBatch = 1 << 16;
-/// The batch size of a question that takes one; 0: not given.
+/// Returns the batch size of a benchmark that takes only one; 0: not given.
 int64_t single_batch(const BenchOptions& options, const char* question);
 
 /// brrr bench inference; prints its result.

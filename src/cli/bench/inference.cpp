@@ -6,10 +6,10 @@
 #include "base/tell.h"
 #include "cli/bench/bench_options.h"
 #include "cli/commands.h"
-#include "cli/stop_guard.h"
 #include "formats/json_file.h"
 #include "insight/bench/bench_inference.h"
 #include "insight/machine/machine.h"
+#include "machine/process.h"
 
 namespace brrr::cli {
 namespace {
@@ -57,7 +57,7 @@ insight::InferenceOptions inference_options(const BenchOptions& o) {
           .quick = o.quick,
           .peers = o.peers,
           .peer_timeout_seconds = o.peer_timeout,
-          .stop = [] { return StopGuard::signal() != 0; }};
+          .stop = [] { return machine::SignalGuard::received() != 0; }};
 }
 
 }  // namespace
@@ -65,13 +65,14 @@ insight::InferenceOptions inference_options(const BenchOptions& o) {
 int bench_inference_main(const BenchOptions& o) {
   const insight::InferenceOptions options = inference_options(o);
   check_place(o.html);
-  const StopGuard guard;
+  const machine::SignalGuard guard(
+      "stopping after this measurement; press Ctrl-C again to stop at once");
   insight::InferenceReport report;
   try {
     report = insight::bench_inference(options);
   } catch (const insight::InferenceStopped&) {
     tell("stopped; nothing was measured\n");
-    return 128 + StopGuard::signal();
+    return 128 + machine::SignalGuard::received();
   }
   const std::string warning =
       insight::busy_warning(report.other_processors, "timings are unreliable");
@@ -79,7 +80,7 @@ int bench_inference_main(const BenchOptions& o) {
   if (!o.html.empty()) write_named_file(o.html, insight::inference_page(report));
   write_output(o.json ? io::json_line(insight::inference_json(report)) + "\n"
                       : insight::inference_table(report));
-  return StopGuard::signal() != 0 ? 128 + StopGuard::signal() : 0;
+  return machine::SignalGuard::received() != 0 ? 128 + machine::SignalGuard::received() : 0;
 }
 
 }  // namespace brrr::cli

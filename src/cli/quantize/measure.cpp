@@ -53,7 +53,7 @@ HeldOutText read_text(const MeasureOptions& options, const io::Tokenizer& tokeni
   io::Corpus corpus = io::load_corpus(c);
   HeldOutText held{std::move(corpus.text), corpus.description, options.text.empty()};
   if (held.is_default) {
-    held.text.erase(0, held.text.size() - std::min(held.text.size(), held.text.size() / 10));
+    held.text.erase(0, held.text.size() - held.text.size() / 10);
     held.text.erase(0, held.text.find('\n') + 1);
   }
   if (held.text.size() > kMostBytes) {
@@ -63,8 +63,7 @@ HeldOutText read_text(const MeasureOptions& options, const io::Tokenizer& tokeni
   return held;
 }
 
-/// Throws UserError where most tokens, special ones aside, are the one for what the tokenizer does
-/// not know.
+/// Throws UserError if most tokens, special tokens not counted, are the unknown token.
 void check_known(std::span<const int32_t> ids, const io::Tokenizer& tokenizer,
                  const std::string& text) {
   const int32_t unknown = tokenizer.unknown_token();
@@ -193,7 +192,8 @@ class EncoderMeasure {
  public:
   EncoderMeasure(const io::ModelFolder& model, const MeasureOptions& options)
       : model_(model), memory_(options.memory), definition_(model.definition) {
-    // A language model's head would need masks; its vectors tell as much.
+    // Compare vectors rather than logits of a masked language model, which would need masked
+    // tokens.
     if (definition_->task().head == models::Head::masked_token)
       definition_ = definition_->with_task({.head = models::Head::embedding});
     const HeldOutText held = read_text(options, *model.tokenizer);

@@ -10,12 +10,11 @@
 #include "base/options.h"
 #include "folders/quantized/folder_files.h"
 #include "ops/ops.h"
+#include "passes/weights/weight_choice.h"
 
 namespace brrr::io {
 namespace {
 
-/// As in passes/weights/quantize_weights.cpp: smaller matrices save neither memory nor time.
-constexpr int64_t kLeastElements = 1 << 14, kLeastSize = 32;
 constexpr int64_t kGroups[] = {32, 64, 128};
 
 /// How a graph multiplies by a parameter.
@@ -111,8 +110,7 @@ std::vector<LinearLayer> linear_layers(const ModelFolder& model) {
   bool has_transposed = false;
   for (const models::ParameterInfo& p : model.definition->parameters()) {
     const auto use = uses.find(p.name);
-    const bool is_large = p.shape.rank() == 2 && p.shape.elements() >= kLeastElements &&
-                          std::min(p.shape.size(0), p.shape.size(1)) >= kLeastSize;
+    const bool is_large = is_worth_quantizing(p.shape);
     if (!is_large || !p.place.starts_with("h.") || p.part != models::Part::trunk) continue;
     if (use == uses.end() || !use->second.multiplied || use->second.is_other) continue;
     if (!use->second.transposed_only) {
@@ -136,7 +134,7 @@ std::vector<LinearLayer> linear_layers(const ModelFolder& model) {
     user_error(
         "{}: no linear layer of a block has {} elements and {} inputs and outputs: in smaller "
         "ones, quantising saves neither memory nor time",
-        what, with_commas(kLeastElements), kLeastSize);
+        what, with_commas(kLeastQuantizedElements), kLeastQuantizedSize);
   return layers;
 }
 

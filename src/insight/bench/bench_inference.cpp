@@ -28,9 +28,9 @@ namespace {
 
 constexpr int kRepeats = 5, kQuickRepeats = 3;
 constexpr int64_t kSentences = 1000, kQuickSentences = 80;
-// With --quick batches of one text are of the first texts alone.
+// With --quick, batches of one text are measured on the first texts only.
 constexpr size_t kQuickSingles = 24;
-// With --quick repeats are left out that would end later than this.
+// With --quick, repeats that would end later than this are skipped.
 constexpr double kQuickSeconds = 48;
 constexpr int64_t kBatchOfLengths = 16;  // of texts of one length
 constexpr int64_t kLengthTokens = 16384, kQuickLengthTokens = 1024, kMostOfOneLength = 256;
@@ -43,7 +43,7 @@ double least_cosine(const std::string& precision) {
   return precision == "fp32" ? kLeastCosine : kLeastCosineOfHalf;
 }
 
-// Times of a run below this are too short for the ticks of the host's clock of busy processors.
+// The load of other programs is counted in clock ticks, which are too coarse for shorter runs.
 constexpr double kLeastLoadMs = 100;
 
 using Note = std::function<void(const std::string&)>;
@@ -90,7 +90,8 @@ Sentences sentences_of(const InferenceOptions& o, const Note& note) {
   return sentences;
 }
 
-/// A tokenizer for weights that never saw one: as many WordPiece tokens as the text gives.
+/// Learns a WordPiece tokenizer from the text, for a model with random weights. Its vocabulary is
+/// as large as the text permits.
 std::unique_ptr<io::Tokenizer> tokenizer_for(const Sentences& sentences) {
   constexpr int32_t kMostTokens = 8000, kLeastTokens = 100;
   constexpr size_t kMostBytes = size_t{1} << 20;
@@ -101,14 +102,14 @@ std::unique_ptr<io::Tokenizer> tokenizer_for(const Sentences& sentences) {
     try {
       return io::train_wordpiece(text, tokens);
     } catch (const UserError&) {
-      // The text has too few repeated pairs for so many.
+      // The text repeats too few pairs to learn this many tokens; try fewer.
     }
   }
   return io::make_byte_tokenizer();
 }
 
-/// An encoder of MiniLM's size (all-MiniLM-L6-v2) with random weights, whose files `folder` gets,
-/// because peers read a folder.
+/// Makes an encoder of the size of all-MiniLM-L6-v2 with random weights. Writes its files into
+/// `folder`, from which the peers load it.
 BenchEncoder random_model(const Sentences& sentences, const fs::path& folder) {
   constexpr int64_t kVocabulary = 30522;
   const train::TrainOptions options = train::resolve({{"preset", "bert-mini"},
@@ -225,7 +226,7 @@ std::pair<double, double> compare(const std::vector<float>& a, const std::vector
   return {dot / (of_a * of_b), difference};
 }
 
-/// A few texts, evenly over all.
+/// Returns a few texts, evenly spaced over all.
 std::vector<size_t> checked_texts(const TextSet& texts) {
   const size_t count = std::min(kCheckedTexts, texts.inputs.size());
   std::vector<size_t> chosen;
@@ -243,7 +244,7 @@ struct Member {
 
 class Measurement {
  public:
-  /// `started`: since when a quick run has been going on.
+  /// `started` has measured the time since the start, which limits a run with --quick.
   Measurement(const InferenceOptions& options, const Stopwatch& started, InferenceReport& report)
       : options_(options), started_(started), report_(report) {}
 
@@ -377,7 +378,7 @@ class Measurement {
     visited_ += (report_.repeats - repeats) * std::ssize(group.members);
     for (int repeat = 0; repeat < repeats; ++repeat)
       for (size_t i = 0; i < group.members.size(); ++i) {
-        // Another one begins each repeat.
+        // Each repeat begins with another runtime.
         Member& member = group.members[(i + static_cast<size_t>(repeat)) % group.members.size()];
         if (const auto ms = visit(member, {}, none)) member.ms.push_back(*ms);
       }
@@ -513,7 +514,7 @@ InferenceReport bench_inference(const InferenceOptions& o) {
     }
     for (const auto& runtime : runtimes) measurement.add_runtime(runtime.get());
     for (const int64_t batch : o.batches) {
-      // In batches of one text the order changes nothing but what lies in caches.
+      // In batches of one text the order changes only what the caches hold.
       const bool is_short = o.quick && batch == 1;
       measurement.add_group(works_of(is_short ? sets.back() : sets.front(), batch, !is_short));
     }

@@ -71,7 +71,7 @@ struct InferenceRow {
   std::string order_text() const;
 };
 
-/// What is published, and what the rows say of it here.
+/// A published finding, and the same comparison made with the rows measured here.
 struct Finding {
   std::string name, published, here;
   std::vector<std::pair<std::string, double>> figures;  // by runtime

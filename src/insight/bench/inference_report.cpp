@@ -73,7 +73,8 @@ class MixedRows {
   std::vector<const InferenceRow*> rows_;
 };
 
-/// Ends a finding with the text of its figures.
+/// Appends the figures of the finding to its text, formatted by `text`. Without figures the text
+/// says which measurements it needs.
 Finding told(Finding finding, const std::string& needs,
              const std::function<std::string(double)>& text) {
   for (const auto& [name, figure] : finding.figures)

@@ -60,7 +60,7 @@ class InferenceRuntime {
   virtual void pause() {}
 };
 
-/// The encoder that all runtimes compute.
+/// The encoder that all runtimes run.
 struct BenchEncoder {
   std::string name;             // for people
   models::ModelPtr definition;  // Head::embedding, one pooling, vectors keep their length
@@ -76,7 +76,7 @@ enum class RowLayout { packed, padded };
 std::unique_ptr<InferenceRuntime> own_runtime(const BenchEncoder& model,
                                               const std::string& precision, RowLayout layout);
 
-/// What peers need besides the model.
+/// The inputs that peers need besides the model.
 struct PeersSetup {
   fs::path environment;  // with bin/python
   fs::path folder;       // for the script, texts and an ONNX file; outlives the runtimes

@@ -1,5 +1,6 @@
 #pragma once
-// How a product whose right operand is quantised quantises the rows of its left one to 8 bits.
+// Defines how a product with a quantised weight quantises the rows of its left operand (dynamic
+// quantisation, 8 bits, one scale per row).
 
 #include <cmath>
 #include <cstdint>
@@ -7,7 +8,8 @@
 
 namespace brrr::ops {
 
-/// Rows whose largest magnitude is less count as zeros: the inverse of their scale is no number.
+/// A row whose largest magnitude is smaller counts as zeros, because the inverse of its scale would
+/// overflow.
 inline constexpr float kLeastTop = 0x1p-100f;
 
 /// Maximum number of terms of a sum of products of such integers with integers of 8 bits: 127 * 128

@@ -12,7 +12,7 @@
 namespace brrr {
 namespace {
 
-/// The columns of a value that an operand of attention is, perhaps cast to another dtype.
+/// An operand of attention that is a range of columns of `source`, perhaps cast.
 struct Columns {
   ValueId source;
   int64_t first = 0, count = 0;
@@ -39,7 +39,8 @@ class ColumnReader {
   }
 
  private:
-  /// The columns that an operand is; nothing: it is not a slice of the last axis.
+  /// Returns the columns that an operand consists of, or nothing if it is no slice of the last
+  /// axis.
   std::optional<Columns> columns_of(ValueId v) const {
     Columns c;
     if (is(in_.node(v.node), Op::cast)) {
@@ -58,7 +59,8 @@ class ColumnReader {
     return c;
   }
 
-  /// Columns that attention reads only in part are not cast as a whole.
+  /// A source of which attention reads only some columns is not cast as a whole, so its slices
+  /// stay.
   std::vector<std::optional<Columns>> columns_of_sources(const Node& node, size_t sources) const {
     std::vector<std::optional<Columns>> all;
     std::map<ValueId, std::map<int64_t, int64_t>> read;  // first column to count

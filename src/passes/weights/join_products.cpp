@@ -8,8 +8,8 @@
 namespace brrr {
 namespace {
 
-/// A product with a matrix that nothing else reads, and the sum of the product and a bias where
-/// that sum is the only reader of the product.
+/// A product whose weight has no other reader. If the only reader of the product adds a bias, that
+/// addition is joined too.
 struct Member {
   NodeId product = kNoNode;
   NodeId sum = kNoNode;
@@ -19,7 +19,7 @@ struct Member {
 /// Products of one left operand.
 using Group = std::vector<Member>;
 
-/// What products must have in common to be columns of one product.
+/// Products with equal keys can be computed as one.
 struct Key {
   ValueId left;
   bool transposed;  // the right operands
@@ -57,7 +57,7 @@ class Joiner {
 
  private:
   void add(Group group) {
-    // A group has biases where each of its products has one of the same type.
+    // Join biases only if every product of the group has one, all of the same type.
     const bool has_biases = std::ranges::all_of(group, [&](const Member& m) {
       return m.sum != kNoNode && in_.type(m.bias).dtype == in_.type(group.front().bias).dtype &&
              in_.node(m.sum).results[0].dtype == in_.node(group.front().sum).results[0].dtype;
@@ -102,7 +102,7 @@ class Joiner {
     return Key{node.operands[0], form->transpose_b, in_.type(w).dtype, node.results[0].dtype};
   }
 
-  /// Maps a parameter that may stand behind the node which is being replaced.
+  /// Maps a parameter, which is copied first if it comes after the node that is being replaced.
   Value early(Rewriter& r, ValueId parameter, NodeId before) {
     if (parameter.node > before && moved_.insert(parameter.node).second) r.copy(parameter.node);
     return r.map(parameter);

@@ -13,9 +13,6 @@
 namespace brrr {
 namespace {
 
-/// Smaller matrices save no memory and no time: heads of a few classes, for instance.
-constexpr int64_t kLeastElements = 1 << 14, kLeastSize = 32;
-
 class WeightQuantizer {
  public:
   WeightQuantizer(const Graph& in, const Target& target, const WeightQuantization& quantization)
@@ -56,9 +53,7 @@ class WeightQuantizer {
     const int64_t terms = w.shape.size(form->transpose_b ? 1 : 0);
     if (q_.of_rows && (q_.group > 0 ? q_.group : terms) > ops::kMostQuantizedTerms)
       return std::nullopt;
-    if (w.shape.elements() < kLeastElements ||
-        std::min(w.shape.size(0), w.shape.size(1)) < kLeastSize)
-      return std::nullopt;
+    if (!is_worth_quantizing(w.shape)) return std::nullopt;
     return Form{form->transpose_b, form->has_bias};
   }
 
@@ -82,7 +77,7 @@ class WeightQuantizer {
 
   Attrs attrs_of(const Node& node, const Form& form) const {
     Attrs attrs{{"transpose_a", false}, {"transpose_b", form.transposed}};
-    // The sum with the bias is rounded, not the product.
+    // The product stays f32, because rounding comes after the bias is added.
     const DType operand = in_.type(node.operands[0]).dtype;
     const DType result = form.has_bias ? DType::f32 : node.results[0].dtype;
     if (result != operand) attrs.set("dtype", result);
@@ -123,7 +118,7 @@ class WeightQuantizer {
                                   q_.of_rows ? ", rows in 8 bits" : ""));
     else if (refused_ == 0)
       notes.push_back(fmt::format("no product has a weight of at least {} floats",
-                                  with_commas(kLeastElements)));
+                                  with_commas(kLeastQuantizedElements)));
     if (refused_ > 0)
       notes.push_back(fmt::format("{} stay as they are: {} has no kernel",
                                   counted(refused_, "product"), target_.name));

@@ -103,8 +103,8 @@ std::string refuse_attention(const NodeView& node);
 /// One run of a problem: addresses the rows of each sequence and applies masks to the scores.
 class AttentionRun {
  public:
-  /// Throws UserError if the starts of a ragged batch do not ascend within its rows, a sequence is
-  /// longer than `longest`, or a block lies outside the pool.
+  /// Throws UserError if the starts of a ragged batch are not ascending or exceed its rows, if a
+  /// sequence is longer than `longest`, or if a block index is outside the pool.
   AttentionRun(const AttentionProblem& problem, const KernelArgs& args);
 
   int64_t sequence(int64_t head) const { return head / p_.sequence_heads; }

@@ -60,8 +60,8 @@ struct GemmArgs {
   bool trans_b = false;
   // b lies in panels (base/panels.h): bf16 and k a multiple of 32, or f32; not in a batch.
   bool panels = false;
-  // b lies in panels of integers, which are unpacked to f32: any dtype of A, kVector; `panels` is
-  // set. The form outlives the call.
+  // Set if b lies in panels of integers of this form, which are unpacked to f32. Requires kVector
+  // and `panels`; A may have any float dtype. The form must outlive the call.
   const IntegerPanels* integers = nullptr;
   DType c_dtype = DType::f32;  // f32, bf16, f16; of i8 operands i32
   void* c = nullptr;           // [m, n]; null: not stored, the epilogue has it all
@@ -74,7 +74,7 @@ struct GemmArgs {
 };
 
 inline constexpr int64_t kGemmBlockK = 768;
-/// The terms of the equal blocks in which kVector cuts a sum of k.
+/// Returns the number of terms in each block of a sum over k terms, as kVector divides it.
 int64_t gemm_terms_of_block(int64_t k);
 
 /// kBest: the last of these that the machine and current_isa() have for the dtype. kVector: any

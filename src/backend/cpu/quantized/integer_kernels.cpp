@@ -24,14 +24,14 @@ HWY_INLINE VU load_words(const uint8_t* p) {
   return hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p));
 }
 
-/// The unsigned integers of term `t` of each column's word.
+/// Extracts the unsigned integer of term `t` from the word of each column.
 template <int kBits>
 HWY_INLINE VU term_of(VU words, int t) {
   const int shift = kBits == 8 ? 8 * t : t < 4 ? 8 * t : 8 * (t - 4) + 4;
   return hn::And(hn::ShiftRightSame(words, shift), hn::Set(DU(), kBits == 8 ? 255u : 15u));
 }
 
-/// Scales of kLanes columns, and what the offset of the integers comes to.
+/// The scales of kLanes columns, and the offset of the integers times these scales.
 struct Scale {
   VF scale = hn::Zero(DF()), offset = hn::Zero(DF());
   Scale() = default;
@@ -44,7 +44,8 @@ struct Scale {
   }
 };
 
-/// f(term, floats of kVectors vectors of columns from `column` on) for terms [k0, k0 + kc).
+/// Calls f(term, floats) for terms [k0, k0 + kc) with kVectors vectors of dequantised columns, the
+/// first of which is `column`.
 template <int kBits, int kVectors, typename F>
 HWY_INLINE void each_term(const uint8_t* panel, const float* scales, const IntegerPanels& form,
                           int64_t k0, int64_t kc, int64_t column, F f) {
@@ -98,7 +99,7 @@ void unpack(const uint8_t* panel, const float* scales, const IntegerPanels& form
     unpack_bits(std::integral_constant<int, 4>());
 }
 
-/// Eight sums at least hide the latency of multiply-adds.
+/// Keeps up to eight vectors of sums, whose independent multiply-adds hide their latency.
 template <int kBits, int kRows>
 HWY_INLINE void few_rows_of(const float* x, const uint8_t* panel, const float* scales,
                             const IntegerPanels& form, int64_t k_step, float* out) {

@@ -1,6 +1,6 @@
 #pragma once
-// Loops over panels of quantised integers (base/integer_panels.h), compiled once per instruction
-// set: unpacking, products of few rows of floats, and products of quantised rows.
+// SIMD kernels for quantised weights in panels (base/integer_panels.h), compiled for each
+// instruction set: quantising activations, dequantising panels, and matrix products.
 
 #include <cstdint>
 
@@ -18,10 +18,10 @@ struct QuantizedRows {
   int32_t* sums = nullptr;   // [rows, groups]: sum of the integers of each group of terms
 };
 
-/// Most rows of a strip.
+/// Maximum number of rows of a strip.
 inline constexpr int64_t kStripRows = 12;
 
-/// Up to kStripRows quantised rows times the 32 columns of a panel.
+/// Arguments of the product of up to kStripRows quantised rows and the 32 columns of a panel.
 struct IntegerStrip {
   const int8_t* values = nullptr;  // of the first row
   int64_t ld = 0;
@@ -46,14 +46,14 @@ struct IntegerKernels {
   /// are form.k apart. Adds in the order of gemm()'s vector path, over blocks of k_step terms.
   void (*few_rows)(const float* x, int64_t rows, const uint8_t* panel, const float* scales,
                    const IntegerPanels& form, int64_t k_step, float* out);
-  /// A strip of integer products, which are exact; then scaled.
+  /// Computes a strip: exact sums of integer products, multiplied by the scales.
   void (*strip)(const IntegerStrip& s, const IntegerPanels& form);
 };
 
-/// Those of the instruction set in use.
+/// Returns the kernels of the instruction set in use.
 const IntegerKernels& integer_kernels();
 
-/// IntegerKernels::strip by VPDPBUSD of 512 bits; same bits.
+/// Computes IntegerKernels::strip with 512-bit VPDPBUSD. Integer sums are the same bits.
 void vnni_strip(const IntegerStrip& s, const IntegerPanels& form);
 
 }  // namespace brrr::cpu

@@ -21,7 +21,7 @@ bool is_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DT
 
 using StripFunction = void (*)(const IntegerStrip&, const IntegerPanels&);
 
-/// A matrix of panels in memory.
+/// Addresses the integers and scales of a matrix in memory.
 struct PanelsAt {
   const IntegerPanels& form;
   const uint8_t* integers;
@@ -35,13 +35,13 @@ struct PanelsAt {
   const float* panel_scales(int64_t p) const { return scales + p * form.groups() * kPanelColumns; }
 };
 
-/// Columns of panel `p`: 32 but for the last one.
+/// Returns the number of columns of panel `p`; the last one may have fewer than 32.
 int64_t columns_of(const IntegerPanels& form, int64_t p) {
   return std::min(kPanelColumns, form.n - p * kPanelColumns);
 }
 
-/// Products of floats. Few rows read the integers as they lie; more rows multiply panels that are
-/// unpacked to f32. A row has the same bits either way, for one instruction set.
+/// Dequantises weights. Up to kGemmFewRows rows dequantise in registers; more rows multiply blocks
+/// that are unpacked to f32. A row has the same bits either way, for one instruction set.
 class UnpackingMatmul final : public Kernel {
  public:
   explicit UnpackingMatmul(const NodeView& view)
@@ -60,8 +60,8 @@ class UnpackingMatmul final : public Kernel {
     g.integers = &form_;
     if (g.m > kGemmFewRows || form_.k == 0) return gemm(g, GemmPath::kVector);
     auto* rows = reinterpret_cast<float*>(args.scratch);
-    for (int64_t i = 0; i < g.m * form_.k; ++i)
-      rows[i] = static_cast<float>(load_as_double(g.dtype, g.a, i));
+    static_assert(kGemmFewRows <= 4, "no register tile has fewer rows");
+    gemm_packing().pack_a(g.dtype, g.a, g.lda, false, form_.k, g.m, 0, form_.k, rows);
     const PanelsAt b(form_, g.b);
     const int64_t k_step = gemm_terms_of_block(form_.k);
     parallel_for(form_.panels(), 1, [&](int64_t begin, int64_t end) {
@@ -78,7 +78,7 @@ class UnpackingMatmul final : public Kernel {
   GemmArgs args_;
 };
 
-/// Products of integers: rows of the left operand are quantised first.
+/// Quantises the rows of the left operand and multiplies integers.
 class IntegerMatmul final : public Kernel {
  public:
   IntegerMatmul(const NodeView& view, StripFunction strip)
@@ -128,7 +128,7 @@ class IntegerMatmul final : public Kernel {
             rows.sums + first * form_.groups()};
   }
 
-  /// Rows [row, end) of the columns of panel `p`.
+  /// Computes rows [row, end) of the columns of panel `p`.
   void multiply(const GemmArgs& g, const QuantizedRows& rows, int64_t row, int64_t end,
                 const PanelsAt& b, int64_t p) const {
     const int64_t columns = columns_of(form_, p);

@@ -9,16 +9,16 @@
 
 namespace brrr::cpu {
 
-/// The panels that the node multiplies by.
+/// Returns the layout of the node's right operand.
 IntegerPanels integer_panels_of(const NodeView& product);
 
-/// Why the node is no product of f32, bf16 or f16 with such panels; empty: it is one.
+/// Returns why these kernels do not compute the node; empty if they do.
 std::string integer_matmul_refusal(const NodeView& product);
 
 /// Whether the node quantises its left operand ({left_bits} is 8).
 bool quantizes_left(const NodeView& product);
 
-/// What the vector path of gemm() is called with for a node that does not; null operands.
+/// Returns the arguments of gemm(), without pointers, for a node that dequantises its weight.
 GemmArgs unpacking_gemm(const NodeView& product, const IntegerPanels& form);
 
 }  // namespace brrr::cpu

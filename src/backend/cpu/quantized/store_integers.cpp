@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kTerms = 128;  // terms that are read at a time
 
-/// The matrix [k, n], or its transpose [n, k], that becomes panels.
+/// Reads the matrix [k, n], or its transpose [n, k], that is stored in panels.
 struct Source {
   DType dtype;
   bool transposed;
@@ -45,7 +45,7 @@ struct Source {
   }
 };
 
-/// One panel: a scale for each group of each column, then its integers.
+/// Quantises one panel at a time: first the scales of a group of terms, then its integers.
 class PanelWriter {
  public:
   PanelWriter(const Source& source, const IntegerPanels& form) : source_(source), form_(form) {}
@@ -80,8 +80,8 @@ class PanelWriter {
   }
 
  private:
-  /// The largest magnitude; NaN where an element is not finite. The bits of magnitudes have their
-  /// order, and those that are not finite come last.
+  /// Returns the largest magnitude, or NaN if an element is not finite. Bit patterns of magnitudes
+  /// are ordered like the magnitudes, with infinity and NaN last.
   static float top_of(const float* x, int64_t count, float top) {
     constexpr uint32_t kInfinite = 0x7f800000;
     uint32_t most = std::bit_cast<uint32_t>(top);
@@ -89,7 +89,7 @@ class PanelWriter {
       most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
     return most < kInfinite ? std::bit_cast<float>(most) : std::numeric_limits<float>::quiet_NaN();
   }
-  /// Column `j` of terms from k0 on, a multiple of 8.
+  /// Writes the integers of column `j` for the terms from k0 on; k0 is a multiple of 8.
   void put(const float* x, int64_t count, float scale, int64_t k0, int64_t j,
            uint8_t* integers) const {
     constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to whole numbers

@@ -1,7 +1,7 @@
 #pragma once
-// The dynamic code books (ops/quantized/dynamic_code.h) as arithmetic: within a decade, codes and
-// numbers are a straight line, and everything but powers of ten follows from the bits of a float,
-// so tables of eight entries, which fit a register, replace those of 256.
+// Computes the dynamic code books (ops/quantized/dynamic_code.h) instead of looking them up. Within
+// a decade the number is a linear function of the code. Only the powers of ten need tables; these
+// have eight entries and fit into a vector register, unlike a code book of 256.
 
 #include <algorithm>
 #include <cmath>
