@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "passes/weights/given_integers.h"
+
 namespace brrr {
 namespace {
 
@@ -190,6 +192,20 @@ void write_weights(TableWriter& t) {
          for_target(decompose))
       .enters_regions = true;
   t.simplify("always", always);
+  t.may("gather_first", "inference", infers,
+        {.needs = {decomposed}, .before = {deriving_weights, fused}},
+        "passes/weights/gather_first.cpp",
+        "Gathers rows of a table of integers before it makes floats of them.",
+        of_graph(gather_first));
+  t.may(
+      "read_integers",
+      "inference whose parameters are written once, unless derive_weights is disabled",
+      [](Context c) { return c.options.refresher == Refresher::loader && derives_weights(c); },
+      {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/given_integers.cpp",
+      "Lets products read weights that a file has in 8 or 4 bits as they are, with their scales.",
+      with_notes([](const Graph& g, Context c, Notes* notes) {
+        return read_integers(g, c.target, c.options.quantization, notes);
+      }));
   t.may(
       "join_products",
       "inference whose parameters are written once, unless derive_weights is disabled",

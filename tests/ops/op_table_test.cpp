@@ -277,7 +277,8 @@ TEST_P(EveryOp, RefusesAWrongNumberOfOperands) {
     EXPECT_TRUE(refused(op(), types, sample.attrs));
     types.resize(types.size() - 1);
     if (types.empty()) return;
-    types.resize(types.size() - 1);
+    const bool has_zeros = op().name == "store" && types.size() == 3;  // which may be left out
+    types.resize(types.size() - (has_zeros ? 2 : 1));
     EXPECT_TRUE(refused(op(), types, sample.attrs));
   });
 }

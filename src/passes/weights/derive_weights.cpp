@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -24,6 +25,7 @@ class Deriver {
         is_read_(in.size()) {}
 
   Graph run(Notes* notes) {
+    if (refresher_ == Refresher::loader) find_factors();
     find_closed();
     find_kept();
     if (kept_.empty()) return in_;
@@ -45,17 +47,20 @@ class Deriver {
 
   // An update keeps what has fewer bits than the parameter, and its scale. A loader keeps what
   // takes the place of parameters: another storage, several of them in one.
-  bool is_worth_keeping(const Node& node) const {
+  bool is_worth_keeping(NodeId id) const {
+    const Node& node = in_.node(id);
     if (refresher_ == Refresher::update)
       return is_narrow_float(node.results[0].dtype) || is(node, Op::quantize_scale) ||
              node.results[0].storage.is_quantized();
-    return is(node, Op::store) || node.operands.size() > 1 || !node.op->derives_weights;
+    return is(node, Op::store) || node.operands.size() > 1 || !node.op->derives_weights ||
+           widens_factor(id);
   }
 
   /// Whether a weight may be made by this node. An update writes what the trait names; a loader
   /// computes anything that takes no more memory than what it is made of, such as a weight times
   /// factors of channels.
-  bool may_derive(const Node& node) const {
+  bool may_derive(NodeId id) const {
+    const Node& node = in_.node(id);
     if (node.results.size() != 1 || node.op->runs_regions || node.op->draws_random) return false;
     if (node.op->derives_weights) return !node.operands.empty();
     if (refresher_ != Refresher::loader || !node.op->is_primitive()) return false;
@@ -66,7 +71,46 @@ class Deriver {
       is_constant &= closed_[v.node].is && !closed_[v.node].has_parameter;
       if (closed_[v.node].is) most = std::max(most, in_.type(v).bytes());
     }
-    return is_constant || node.results[0].bytes() <= most;
+    return is_constant || node.results[0].bytes() <= most || may_grow(id);
+  }
+
+  /// Marks the nodes that compute right operands of products and convolutions from parameters and
+  /// constants alone, and those that compute what a store packs.
+  void find_factors() {
+    std::vector<bool> is_fixed(in_.size());
+    for (NodeId id = 0; id < in_.size(); ++id)
+      is_fixed[id] = in_.is_input(id) ? in_.role(id) == Role::parameter
+                                      : std::ranges::all_of(in_.node(id).operands, [&](ValueId v) {
+                                          return is_fixed[v.node];
+                                        });
+    is_factor_.resize(in_.size());
+    is_packed_.resize(in_.size());
+    for (auto id = static_cast<NodeId>(in_.size()); id-- > 0;) {
+      const Node& node = in_.node(id);
+      const bool multiplies = node.op->op_class == OpClass::contraction;
+      const bool packs = is(node, Op::store) && node.operands.size() > 1;
+      for (size_t i = 0; i < node.operands.size(); ++i) {
+        const NodeId of = node.operands[i].node;
+        if (in_.is_input(of) || !is_fixed[of]) continue;
+        if (is_factor_[id] || (multiplies && i == 1)) is_factor_[of] = true;
+        if (is_packed_[id] || packs) is_packed_[of] = true;
+      }
+    }
+  }
+
+  /// Whether a loader lets the result take more memory than the operands. It makes wider numbers of
+  /// the bytes of a factor: a weight of 8 bits for which there is no product of integers takes four
+  /// times its memory, and no time in each run. What a store packs is not kept.
+  bool may_grow(NodeId id) const {
+    if (is_factor_.empty()) return false;
+    const Node& node = in_.node(id);
+    if (is_packed_[id]) return true;
+    const auto is_byte = [](DType t) { return is_integer(t) && bytes_of(t) == 1; };
+    return is_factor_[id] && !node.operands.empty() && is_byte(in_.type(node.operands[0]).dtype) &&
+           (is(node, Op::cast) || is_byte(node.results[0].dtype));
+  }
+  bool widens_factor(NodeId id) const {
+    return may_grow(id) && !is_packed_[id] && is(in_.node(id), Op::cast);
   }
 
   void find_closed() {
@@ -78,16 +122,17 @@ class Deriver {
         closed_[id] = {.is = is, .has_parameter = is};
         continue;
       }
-      if (!may_derive(node)) continue;
-      bool is_closed = true, has_parameter = false, is_kept = is_worth_keeping(node);
+      if (!may_derive(id)) continue;
+      bool is_closed = true, has_parameter = false, is_kept = is_worth_keeping(id);
       for (const ValueId& v : node.operands) {
         is_closed &= closed_[v.node].is;
         has_parameter |= closed_[v.node].has_parameter;
         is_kept |= refresher_ == Refresher::loader && closed_[v.node].is_kept;
       }
       // What is wider again is made of the derived weight where it is needed.
-      const bool widens = !node.operands.empty() && bytes_of(node.results[0].dtype) >
-                                                        bytes_of(in_.type(node.operands[0]).dtype);
+      const bool widens =
+          !node.operands.empty() && !node.results[0].storage.is_quantized() && !may_grow(id) &&
+          bytes_of(node.results[0].dtype) > bytes_of(in_.type(node.operands[0]).dtype);
       if (is_closed && !widens) closed_[id] = {true, has_parameter, is_kept && has_parameter};
     }
   }
@@ -301,6 +346,8 @@ class Deriver {
   Rewriter rewriter_;
   std::vector<Closed> closed_;
   std::vector<bool> is_read_;               // by what is not kept
+  std::vector<bool> is_factor_;             // computes a right operand of a product
+  std::vector<bool> is_packed_;             // computes what a store packs
   std::map<NodeId, DerivedWeight> kept_;    // by the node that it was
   std::set<NodeId> views_;                  // of what is kept
   std::set<NodeId> replaced_;               // parameters that only what is kept is made of

@@ -1,18 +1,46 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/human.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
 
 namespace brrr {
+namespace {
+
+/// What a value is a reshape or a broadcast of.
+ValueId behind_moves(const Graph& g, ValueId v) {
+  while (is(g.node(v.node), Op::reshape, Op::broadcast_to, Op::slice))
+    v = g.node(v.node).operands[0];
+  return v;
+}
+
+/// The parameters that integers are multiplied by: rounding a scale would change every weight of
+/// its group by as much.
+std::set<ValueId> scales_of_integers(const Graph& g) {
+  std::set<ValueId> scales;
+  for (const Node& node : g.nodes()) {
+    if (!is(node, Op::mul)) continue;
+    for (const size_t side : {0, 1}) {
+      ValueId v = node.operands[side];
+      if (is(g.node(v.node), Op::sub)) v = g.node(v.node).operands[0];
+      if (is(g.node(v.node), Op::cast) && is_integer(g.type(g.node(v.node).operands[0]).dtype))
+        scales.insert(behind_moves(g, node.operands[1 - side]));
+    }
+  }
+  return scales;
+}
+
+}  // namespace
 
 Graph low_parameters(const Graph& in, DType low, Notes* notes) {
   std::map<ValueId, Value> wide;  // the f32 view of a parameter that is stored in low
+  const std::set<ValueId> scales = scales_of_integers(in);
   Rewriter r(in, Types::change);
   auto is_low = [&](ValueId v) {
     return in.is_input(v.node) && in.input_kind(v.node) == InputKind::parameter &&
-           in.type(v).dtype == DType::f32 && in.type(v).shape.rank() >= 2;
+           in.type(v).dtype == DType::f32 && in.type(v).shape.rank() >= 2 && !scales.contains(v);
   };
   const auto is_f32 = [&](ValueId v) { return in.type(v).dtype == DType::f32; };
   int count = 0;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/quantized/pack_integers.h"
 #include "base/integer_panels.h"
 #include "base/storage.h"
 #include "base/threads/parallel.h"
@@ -136,6 +137,7 @@ std::unique_ptr<Kernel> integer_panels_kernel(const NodeView& node) {
 std::vector<KernelEntry> store_integer_kernels() {
   const auto accepts = [](const NodeView& node) -> std::string {
     const Type& y = node.out()[0];
+    if (node.in.size() != 1) return "the integers are given";
     if (!y.storage.is_quantized() || y.storage.layout == Layout::rows)
       return "no integers in panels";
     if (y.dtype != DType::f32 && y.dtype != DType::bf16 && y.dtype != DType::f16)
@@ -143,7 +145,8 @@ std::vector<KernelEntry> store_integer_kernels() {
     return "";
   };
   return {
-      {Op::store, "integer_panels", accepts, integer_panels_kernel, kKnowsStorage, kAllOperands}};
+      {Op::store, "integer_panels", accepts, integer_panels_kernel, kKnowsStorage, kAllOperands},
+      given_integers_kernel()};
 }
 
 }  // namespace brrr::cpu

@@ -32,6 +32,15 @@ Value repeated(Value x, int axis, int64_t block, int64_t size) {
   return all == size ? x : slice(x, axis, 0, size);
 }
 
+/// Fails unless `v` has one element for each block of `size` elements along an axis of `x`.
+void check_blocks(Call& c, Value v, const Shape& x, int axis, int64_t block, const char* what) {
+  Shape wanted = x;
+  if (block > 0) wanted[axis] = Dim((x.size(axis) + block - 1) / block);
+  if (block < 0 || v.shape() != wanted)
+    c.fail("the {} {} does not fit blocks of {} along axis {} of {}", what, v.shape().str(), block,
+           axis, x.str());
+}
+
 /// A scale or a zero point as it broadcasts to `x`: of the whole tensor, of an axis, or of blocks.
 Value spread(Call& c, Value v, const Shape& x, const char* what) {
   const int64_t block = c.integer("block_size", 0);
@@ -45,13 +54,39 @@ Value spread(Call& c, Value v, const Shape& x, const char* what) {
     for (int a = 0; a < x.rank(); ++a) shape.push_back(a == axis ? x[a] : Dim(1));
     return reshape(v, shape);
   }
-  const int64_t size = x.size(axis);
-  Shape wanted = x;
-  if (block > 0) wanted[axis] = Dim((size + block - 1) / block);
-  if (block < 0 || v.shape() != wanted)
-    c.fail("the {} {} does not fit blocks of {} along axis {} of {}", what, v.shape().str(), block,
-           axis, x.str());
-  return repeated(v, axis, block, size);
+  check_blocks(c, v, x, axis, block, what);
+  return repeated(v, axis, block, x.size(axis));
+}
+
+/// The axis that whole blocks of {block_size} divide; nothing: there are no blocks, or the last one
+/// has fewer elements.
+std::optional<int> blocked_axis(Call& c, Value x, Value scale) {
+  const int64_t block = c.integer("block_size", 0);
+  if (block <= 0 || (scale.shape().rank() <= 1 && scale.shape().elements() == 1))
+    return std::nullopt;
+  const auto axis = static_cast<int>(c.axis(c.integer("axis", 1), x.shape().rank()));
+  return x.shape().size(axis) % block == 0 ? std::optional(axis) : std::nullopt;
+}
+
+/// An axis as blocks: [..., size, ...] -> [..., size / block, block, ...].
+Value in_blocks(Value x, int axis, int64_t block) {
+  Shape shape;
+  for (int a = 0; a < x.shape().rank(); ++a) {
+    shape.push_back(a == axis ? Dim(x.shape().size(a) / block) : x.shape()[a]);
+    if (a == axis) shape.push_back(Dim(block));
+  }
+  return reshape(x, shape);
+}
+
+/// The zero point of a dequantisation; a known one is a constant, and absent where it is 0.
+std::optional<Value> zero_point(Call& c, size_t i) {
+  // The zero point of 8-bit floats is 0.
+  if (!c.has(i) || is_fp8(c.in(0).dtype())) return std::nullopt;
+  const RefTensor* known = c.known_or_null(i);
+  if (known == nullptr) return c.in(i);
+  for (size_t e = 0; e < known->size(); ++e)
+    if (known->number(e) != 0) return constant_in(c.graph(), *known);
+  return std::nullopt;
 }
 
 DType float_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
@@ -102,13 +137,26 @@ void quantize_linear(Call& c) {
 
 void dequantize_linear(Call& c) {
   const Value x = c.in(0), scale = c.in(1);
-  const Value factor = spread(c, scale, x.shape(), "scale");
+  const auto axis = blocked_axis(c, x, scale);
+  const int64_t block = c.integer("block_size", 0);
+  const auto as_factor = [&](Value v, const char* what) {
+    if (!axis || (v.shape().rank() <= 1 && v.shape().elements() == 1))
+      return spread(c, v, x.shape(), what);
+    check_blocks(c, v, x.shape(), *axis, block, what);
+    return in_blocks(v, *axis, 1);
+  };
+  const Value factor = as_factor(scale, "scale");
   std::optional<Value> zero;
-  // The zero point of 8-bit floats is 0.
-  if (c.has(2) && !is_fp8(x.dtype())) zero = spread(c, c.in(2), x.shape(), "zero point");
+  if (c.has(2)) {
+    const Value given = as_factor(c.in(2), "zero point");  // refuses one that does not fit
+    if (const auto known = zero_point(c, 2))
+      zero = known->id == c.in(2).id ? given : as_factor(*known, "zero point");
+  }
   DType to = scale.dtype();
   if (c.integer("output_dtype", 0) != 0) to = c.dtype("output_dtype");
-  c.out(cast(dequantised(x, factor, zero), to));
+  if (!axis) return c.out(cast(dequantised(x, factor, zero), to));
+  const Value y = dequantised(in_blocks(x, *axis, block), factor, zero);
+  c.out(cast(reshape(y, x.shape()), to));
 }
 
 void dynamic_quantize_linear(Call& c) {
