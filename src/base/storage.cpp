@@ -22,9 +22,17 @@ constexpr LayoutRow kLayouts[] = {{Layout::rows, "rows"},
                                   {Layout::panels, "panels"},
                                   {Layout::transposed_panels, "transposed_panels"}};
 
+/// Where element (k, n) of a matrix of `terms` rows lies in panels of i8 (base/integer_panels.h).
+int64_t place_in_i8_panels(int64_t k, int64_t n, int64_t terms) {
+  return IntegerPanels{terms, n + 1}.place(k, n);
+}
+int64_t i8_panel_elements(int64_t k, int64_t n) { return IntegerPanels{k, n}.integer_bytes(); }
+
 /// Element (row, column) of a matrix [rows, columns].
 int64_t place_of(Layout layout, DType dtype, int64_t row, int64_t column, const Shape& shape) {
-  const auto place = dtype == DType::f32 ? place_in_f32_panels : place_in_panels;
+  const auto place = dtype == DType::f32  ? place_in_f32_panels
+                     : dtype == DType::i8 ? place_in_i8_panels
+                                          : place_in_panels;
   if (layout == Layout::panels) return place(row, column, shape.size(0));
   return place(column, row, shape.size(1));
 }
@@ -41,7 +49,9 @@ void for_each_place(Layout layout, DType dtype, const Shape& shape, F f) {
 int64_t elements_in_memory(Layout layout, DType dtype, const Shape& shape) {
   if (layout == Layout::rows) return shape.elements();
   const int64_t rows = shape.size(0), columns = shape.size(1);
-  const auto elements = dtype == DType::f32 ? f32_panel_elements : panel_elements;
+  const auto elements = dtype == DType::f32  ? f32_panel_elements
+                        : dtype == DType::i8 ? i8_panel_elements
+                                             : panel_elements;
   return layout == Layout::panels ? elements(rows, columns) : elements(columns, rows);
 }
 
@@ -229,8 +239,8 @@ std::string storage_refusal(const Storage& storage, DType dtype, const Shape& sh
                : fmt::format("groups in panels are multiples of 8; got {}",
                              storage.quantized.group);
   }
-  if (dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f32)
-    return fmt::format("only bf16, f16 and f32 lie in panels; got {}", name_of(dtype));
+  if (dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f32 && dtype != DType::i8)
+    return fmt::format("only bf16, f16, f32 and i8 lie in panels; got {}", name_of(dtype));
   return "";
 }
 
@@ -252,7 +262,9 @@ void read_floats(const Storage& storage, DType dtype, const Shape& shape, const 
   if (storage.is_quantized()) return read_quantized(QuantizedMatrix(storage, shape), from, to);
   if (storage.layout != Layout::rows)
     return for_each_place(storage.layout, dtype, shape, [&](size_t i, int64_t place) {
-      to[i] = load_as_double(dtype, from, place);
+      to[i] = dtype == DType::i8
+                  ? static_cast<const uint8_t*>(from)[place] - IntegerPanels().offset()
+                  : load_as_double(dtype, from, place);
     });
   for (size_t i = 0; i < to.size(); ++i)
     to[i] = load_as_double(dtype, from, static_cast<int64_t>(i));
@@ -262,9 +274,15 @@ void write_floats(const Storage& storage, DType dtype, const Shape& shape,
                   std::span<const double> from, void* to) {
   if (storage.is_quantized()) return write_quantized(QuantizedMatrix(storage, shape), from, to);
   if (storage.layout != Layout::rows) {
-    std::memset(to, 0, static_cast<size_t>(stored_bytes(storage, dtype, shape)));
+    const bool is_i8 = dtype == DType::i8;
+    std::memset(to, is_i8 ? IntegerPanels().offset() : 0,
+                static_cast<size_t>(stored_bytes(storage, dtype, shape)));
     return for_each_place(storage.layout, dtype, shape, [&](size_t i, int64_t place) {
-      store_from_double(dtype, to, place, from[i]);
+      if (is_i8)
+        static_cast<uint8_t*>(to)[place] =
+            static_cast<uint8_t>(static_cast<int>(from[i]) + IntegerPanels().offset());
+      else
+        store_from_double(dtype, to, place, from[i]);
     });
   }
   for (size_t i = 0; i < from.size(); ++i)

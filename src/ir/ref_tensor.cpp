@@ -61,7 +61,7 @@ void RefTensor::set_number(size_t i, double value) {
 
 RefTensor read_tensor(const Type& type, const void* from) {
   RefTensor t(type);
-  if (is_float(type.dtype)) {
+  if (is_float(type.dtype) || !type.storage.is_plain()) {
     read_floats(type.storage, type.dtype, type.shape, from, t.data);
     return t;
   }
@@ -72,7 +72,8 @@ RefTensor read_tensor(const Type& type, const void* from) {
 
 void write_tensor(const RefTensor& tensor, void* to) {
   const auto& [dtype, shape, storage] = tensor.type;
-  if (is_float(dtype)) return write_floats(storage, dtype, shape, tensor.data, to);
+  if (is_float(dtype) || !storage.is_plain())
+    return write_floats(storage, dtype, shape, tensor.data, to);
   for (size_t i = 0; i < tensor.size(); ++i)
     store_integer(dtype, to, static_cast<int64_t>(i), tensor.bits(i));
 }

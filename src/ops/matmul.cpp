@@ -213,6 +213,16 @@ std::vector<OpDef> matmul_ops() {
         out.push_back({{tensor({19, 130}, -128, 127, DType::i8), tensor(b, -128, 127, DType::i8)},
                        {{"transpose_a", false}, {"transpose_b", transposed}}});
       }
+      for (const auto& [rows, columns, terms, transposed] : {std::tuple(1, 96, 64, false),
+                                                             {3, 33, 70, true},
+                                                             {14, 40, 137, true},
+                                                             {5, 33, 777, false}}) {
+        out.push_back({{tensor({rows, terms}, -128, 127, DType::i8),
+                        stored_right(terms, columns, transposed, DType::i8)},
+                       {{"transpose_a", false}, {"transpose_b", transposed}}});
+        out.back().in[1].low = -128;
+        out.back().in[1].high = 127;
+      }
       for (const DType t : {DType::i32, DType::i64, DType::u32})
         out.push_back({{tensor({2, 3, 5}, 0, 99, t), tensor({5, 4}, 0, 99, t)},
                        {{"transpose_a", false}, {"transpose_b", false}}});

@@ -100,7 +100,7 @@ std::vector<OpDef> store_ops() {
   d.name = "store";
   d.derives_weights = true;
   d.doc =
-      "y = x, which lies in rows, in {storage} (base/storage.h). Panels hold the same numbers; "
+      "y = x, floats or i8 in rows, in {storage} (base/storage.h). Panels hold the same numbers; "
       "integers and their scales hold what is nearest. Two or three operands: y = (x - zeros) * "
       "scales with the given integers x, i8 or u8, in quantised panels; scales and "
       "zeros have one element for each group; y has {dtype} where given, else that of scales";
@@ -109,7 +109,7 @@ std::vector<OpDef> store_ops() {
   d.infer = [](const InferContext& c) {
     if (c.in.size() > 1) return std::vector<Type>{given_type(c)};
     expect_operands(c, 1);
-    expect_float(c, 0, "x");
+    if (c.in[0].dtype != DType::i8) expect_float(c, 0, "x");
     Type y = c.in[0];
     y.storage = storage_of(c, y.dtype, y.shape);
     return std::vector<Type>{std::move(y)};
@@ -131,9 +131,11 @@ std::vector<OpDef> store_ops() {
                                         {{96, 65}, Layout::panels},
                                         {{50, 161}, Layout::transposed_panels},
                                         {{33, 1}, Layout::panels},
-                                        {{1, 32}, Layout::transposed_panels}})
+                                        {{1, 32}, Layout::transposed_panels}}) {
       for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
         out.push_back({{tensor(shape, -1, 1, dtype)}, {{"storage", Storage{layout}.str()}}});
+      out.push_back({{tensor(shape, -128, 127, DType::i8)}, {{"storage", Storage{layout}.str()}}});
+    }
     for (const Quantized& q : {Quantized{8, 0, 0}, {8, 1, 0}, {4, 0, 32}, {4, 1, 32}, {4, 1, 0}})
       for (const DType dtype : {DType::f32, DType::bf16})
         out.push_back(

@@ -131,8 +131,13 @@ TEST_P(MatmulKernels, Int8InEveryFormAndSize) {
         {{whole({m, k}), whole({k, n})}, {{"transpose_a", false}, {"transpose_b", false}}});
   for (const auto& drawn : {test::sampled_if_sanitized(samples, 80, "int8"),
                             test::sampled_if_sanitized(large, 2, "large")})
-    for (const Sample& sample : drawn)
+    for (Sample sample : drawn) {
       EXPECT_TRUE(check(Call(op("matmul"), sample)).contains("gemm_int8"));
+      Type& right = sample.in[1].type;
+      if (sample.attrs.get<bool>("transpose_a") || right.shape.rank() != 2) continue;
+      right.storage.layout = right_layout(sample.attrs.get<bool>("transpose_b"));
+      EXPECT_TRUE(check(Call(op("matmul"), sample)).contains("exact_integers"));
+    }
 }
 
 TEST_P(MatmulKernels, BatchesBroadcastInPart) {

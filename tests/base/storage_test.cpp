@@ -27,7 +27,7 @@ TEST(Storage, NamesComeBack) {
     EXPECT_FALSE(storage_from_name(name)) << name;
 }
 
-TEST(Storage, OnlyMatricesOfFloatsLieInPanels) {
+TEST(Storage, OnlyMatricesLieInPanels) {
   EXPECT_EQ(storage_refusal({}, DType::i64, Shape{2, 3, 4}), "");
   for (const Layout layout : {Layout::panels, Layout::transposed_panels}) {
     EXPECT_EQ(storage_refusal({layout}, DType::bf16, Shape{3, 4}), "");
@@ -35,7 +35,7 @@ TEST(Storage, OnlyMatricesOfFloatsLieInPanels) {
     EXPECT_EQ(storage_refusal({layout}, DType::f32, Shape{3, 4}), "");
     for (const Shape& shape : {Shape{}, Shape{4}, Shape{2, 3, 4}, Shape{Dim::symbol("n"), 4}})
       EXPECT_NE(storage_refusal({layout}, DType::bf16, shape), "") << shape.str();
-    for (const DType dtype : {DType::f64, DType::i8, DType::boolean})
+    for (const DType dtype : {DType::f64, DType::u8, DType::boolean})
       EXPECT_NE(storage_refusal({layout}, dtype, Shape{3, 4}), "") << name_of(dtype);
   }
 }
@@ -153,6 +153,25 @@ TEST(Storage, IntegersAndTheirScales) {
       EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[2])) << bad;
       EXPECT_NEAR(out[1], 1, 1e-6);
       EXPECT_NEAR(out[3], 1, 1e-6);
+    }
+}
+
+// i8 lies in panels as quantised integers do, without scales.
+TEST(Storage, BytesInPanels) {
+  for (const Layout layout : {Layout::panels, Layout::transposed_panels})
+    for (const Shape& shape : {Shape{64, 96}, Shape{33, 65}, Shape{1, 7}, Shape{7, 1}}) {
+      const Storage storage{layout};
+      EXPECT_EQ(storage_refusal(storage, DType::i8, shape), "");
+      EXPECT_NE(storage_refusal(storage, DType::u8, shape), "");
+      const bool transposed = layout == Layout::transposed_panels;
+      const int64_t k = shape.size(transposed ? 1 : 0), n = shape.size(transposed ? 0 : 1);
+      EXPECT_EQ(stored_bytes(storage, DType::i8, shape), round_up(k, 4) * round_up(n, 32));
+      std::vector<double> in(static_cast<size_t>(shape.elements())), out(in.size());
+      for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<double>(i * 37 % 256) - 128;
+      std::vector<std::byte> memory(static_cast<size_t>(stored_bytes(storage, DType::i8, shape)));
+      write_floats(storage, DType::i8, shape, in, memory.data());
+      read_floats(storage, DType::i8, shape, memory.data(), out);
+      EXPECT_EQ(out, in);
     }
 }
 

@@ -160,6 +160,30 @@ TEST(DeriveWeights, IntegersOfFactorsBecomeFloatsOnce) {
   EXPECT_EQ(out.find_input("q"), kNoNode);
 }
 
+TEST(WeightPanels, ExactProductsReadPanelsOfI8) {
+  Graph g;
+  const Value x = g.input("x", Type{DType::i8, {kGivenRows, kGivenTerms}}, Role::data);
+  const Value signed_w =
+      g.input("w", Type{DType::i8, {kGivenTerms, kGivenColumns}}, Role::parameter);
+  const Value u = g.input("u", Type{DType::u8, {kGivenColumns, kGivenTerms}}, Role::parameter);
+  const Value shifted = cast(cast(u, DType::i32) - scalar(g, 128, DType::i32), DType::i8);
+  g.output("y", matmul(x, signed_w));
+  g.output("z", matmul(x, shifted, false, true));
+  g.output("sums", matmul(full(g, {1, kGivenTerms}, 1, DType::i8), signed_w));
+  Target target = that_runs_integers();
+  target.reads_panels = [](const Graph&, NodeId) { return true; };
+  const Graph panels = weight_panels(g, target, Refresher::loader);
+  const reference::Tensors in = test::random_inputs(g, 3, -1, 1, 100);
+  EXPECT_EQ(test::difference(reference::evaluate(g, in), reference::evaluate(panels, in)), 0);
+  const Graph out = derive_weights(panels, target, Refresher::loader);
+  for (NodeId id = 0; id < out.size(); ++id) {
+    EXPECT_TRUE(out.is_input(id) || is(out.node(id), Op::matmul)) << print(out);
+    if (is(out.node(id), Op::matmul)) {
+      EXPECT_FALSE(out.type(out.node(id).operands[1]).storage.is_plain());
+    }
+  }
+}
+
 TEST(GatherFirst, RowsAreGatheredBeforeTheyBecomeFloats) {
   Graph g;
   const Value q = g.input("q", Type{DType::i8, {50, 24}}, Role::parameter);

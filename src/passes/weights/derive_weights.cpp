@@ -88,7 +88,7 @@ class Deriver {
     for (auto id = static_cast<NodeId>(in_.size()); id-- > 0;) {
       const Node& node = in_.node(id);
       const bool multiplies = node.op->op_class == OpClass::contraction;
-      const bool packs = is(node, Op::store) && node.operands.size() > 1;
+      const bool packs = is(node, Op::store) && is_integer(in_.type(node.operands[0]).dtype);
       for (size_t i = 0; i < node.operands.size(); ++i) {
         const NodeId of = node.operands[i].node;
         if (in_.is_input(of) || !is_fixed[of]) continue;
@@ -113,6 +113,18 @@ class Deriver {
     return may_grow(id) && !is_packed_[id] && is(in_.node(id), Op::cast);
   }
 
+  /// Whether the result has wider elements, which are made of the derived weight where they are
+  /// needed. A loader derives sums that take less memory than what they are sums of.
+  bool widens(NodeId id) const {
+    const Node& node = in_.node(id);
+    const Type& y = node.results[0];
+    if (node.operands.empty() || y.storage.is_quantized() || may_grow(id)) return false;
+    if (bytes_of(y.dtype) <= bytes_of(in_.type(node.operands[0]).dtype)) return false;
+    if (refresher_ != Refresher::loader || !y.shape.is_static()) return true;
+    return std::ranges::none_of(node.operands,
+                                [&](ValueId v) { return y.bytes() <= in_.type(v).bytes(); });
+  }
+
   void find_closed() {
     for (NodeId id = 0; id < in_.size(); ++id) {
       const Node& node = in_.node(id);
@@ -129,11 +141,7 @@ class Deriver {
         has_parameter |= closed_[v.node].has_parameter;
         is_kept |= refresher_ == Refresher::loader && closed_[v.node].is_kept;
       }
-      // What is wider again is made of the derived weight where it is needed.
-      const bool widens =
-          !node.operands.empty() && !node.results[0].storage.is_quantized() && !may_grow(id) &&
-          bytes_of(node.results[0].dtype) > bytes_of(in_.type(node.operands[0]).dtype);
-      if (is_closed && !widens) closed_[id] = {true, has_parameter, is_kept && has_parameter};
+      if (is_closed && !widens(id)) closed_[id] = {true, has_parameter, is_kept && has_parameter};
     }
   }
 

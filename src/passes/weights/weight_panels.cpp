@@ -27,6 +27,25 @@ bool is_parameters(const Graph& g, ValueId value) {
          std::ranges::all_of(node.operands, [&](ValueId v) { return is_parameter(g, v); });
 }
 
+/// Marks the nodes that are made of parameters and constants alone, but no constants.
+std::vector<bool> made_of_parameters(const Graph& g) {
+  std::vector<bool> is_fixed(g.size()), has_parameter(g.size());
+  for (NodeId id = 0; id < g.size(); ++id) {
+    const Node& node = g.node(id);
+    if (g.is_input(id)) {
+      is_fixed[id] = has_parameter[id] = g.role(id) == Role::parameter;
+      continue;
+    }
+    is_fixed[id] = !node.op->draws_random && !node.op->runs_regions;
+    for (const ValueId& v : node.operands) {
+      is_fixed[id] = is_fixed[id] && is_fixed[v.node];
+      has_parameter[id] = has_parameter[id] || has_parameter[v.node];
+    }
+    has_parameter[id] = has_parameter[id] && is_fixed[id];
+  }
+  return has_parameter;
+}
+
 /// How a product or a loss head reads its weight, operand 1; nothing: it is neither.
 std::optional<Layout> layout_of_right(const Node& node) {
   if (node.op->loss && node.op->loss->from_product)
@@ -61,12 +80,19 @@ Reads reads_of_all(const Graph& g, const Target& target) {
     std::vector<NodeId> tables;    // embeddings
     Reads reads;
   };
+  // Weights of i8 may be computed from bytes of another type.
+  const std::vector<bool> is_made = made_of_parameters(g);
+  const auto is_weight = [&](ValueId v) {
+    const Type& type = g.type(v);
+    return is_parameters(g, v) || (type.dtype == DType::i8 && type.shape.rank() == 2 &&
+                                   type.storage.is_plain() && is_made[v.node]);
+  };
   std::map<ValueId, Readers> readers;
   for (NodeId id = 0; id < g.size(); ++id) {
     const Node& node = g.node(id);
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const ValueId v = node.operands[i];
-      if (!is_parameters(g, v)) continue;
+      if (!is_weight(v)) continue;
       Readers& r = readers[v];
       const auto layout = i == 1 ? layout_of_right(node) : std::nullopt;
       if (node.op->part == OpDef::Part::rows && i == 0) {

@@ -1,5 +1,6 @@
 #include "backend/cpu/products/gemm_node.h"
 
+#include "backend/cpu/quantized/exact_matmul.h"
 #include "base/integers.h"
 #include "base/panels.h"
 #include "ops/ops.h"
@@ -36,6 +37,7 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
 }
 
 bool reads_panels(const NodeView& product) {
+  if (product.in[0].dtype == DType::i8) return reads_exact_panels(product);
   return gemm_node_path(product) && panels_refusal(product, as_product(product)).empty();
 }
 

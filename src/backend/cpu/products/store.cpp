@@ -110,7 +110,10 @@ std::unique_ptr<Kernel> panels_kernel(const NodeView& node) {
 std::vector<KernelEntry> store_kernels() {
   const auto accepts = [](const NodeView& node) -> std::string {
     const Storage& storage = node.out()[0].storage;
-    return storage.layout == Layout::rows || storage.is_quantized() ? "no panels of floats" : "";
+    return storage.layout == Layout::rows || !is_float(node.out()[0].dtype) ||
+                   storage.is_quantized()
+               ? "no panels of floats"
+               : "";
   };
   return {{Op::store, "panels", accepts, panels_kernel, kKnowsStorage, kAllOperands}};
 }

@@ -248,7 +248,8 @@ HWY_INLINE void add_four(const int8_t* a, int64_t ld, VU words, VI* sums) {
   }
 }
 
-template <int kBits, int kRows>
+/// kExact: stores the sums as they are, of one group.
+template <int kBits, int kRows, bool kExact>
 HWY_INLINE void strip_of(const IntegerStrip& s, const IntegerPanels& form, int64_t first) {
   const int64_t group = form.terms_of_group();
   for (int64_t j = 0; j < kPanelColumns; j += kLanes) {
@@ -272,7 +273,15 @@ HWY_INLINE void strip_of(const IntegerStrip& s, const IntegerPanels& form, int64
         }
       }
       k = end;
-      const VF scale = load(s.scales + g * kPanelColumns + j);
+      if constexpr (kExact) {
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          const VI excess = hn::Set(DI(), s.row_sums[first + r] * form.offset());
+          hn::StoreU(hn::Sub(sums[r], excess), DI(), s.exact + (first + r) * s.out_ld + j);
+        }
+        continue;
+      }
+      const VF scale = kExact ? hn::Zero(DF()) : load(s.scales + g * kPanelColumns + j);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
         const int32_t excess = s.row_sums[(first + r) * form.groups() + g] * form.offset();
@@ -280,20 +289,23 @@ HWY_INLINE void strip_of(const IntegerStrip& s, const IntegerPanels& form, int64
         total[r] = hn::MulAdd(sum, scale, total[r]);
       }
     }
+    if constexpr (!kExact) {
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r)
-      store(hn::Mul(total[r], splat(s.row_scales[first + r])), s.out + (first + r) * s.out_ld + j);
+      for (int r = 0; r < kRows; ++r)
+        store(hn::Mul(total[r], splat(s.row_scales[first + r])),
+              s.out + (first + r) * s.out_ld + j);
+    }
   }
 }
 
-template <int kBits>
+template <int kBits, bool kExact = false>
 HWY_INLINE void strip_rows(const IntegerStrip& s, const IntegerPanels& form) {
   int64_t r = 0;
-  for (; r + 4 <= s.rows; r += 4) strip_of<kBits, 4>(s, form, r);
-  for (; r < s.rows; ++r) strip_of<kBits, 1>(s, form, r);
+  for (; r + 4 <= s.rows; r += 4) strip_of<kBits, 4, kExact>(s, form, r);
+  for (; r < s.rows; ++r) strip_of<kBits, 1, kExact>(s, form, r);
 }
 #else
-template <int kBits>
+template <int kBits, bool kExact = false>
 HWY_INLINE void strip_rows(const IntegerStrip& s, const IntegerPanels& form) {
   const int64_t group = form.terms_of_group();
   for (int64_t r = 0; r < s.rows; ++r)
@@ -306,9 +318,13 @@ HWY_INLINE void strip_rows(const IntegerStrip& s, const IntegerPanels& form) {
           const int integer = kBits == 8 ? byte : form.is_high(k) ? byte >> 4 : byte & 15;
           sum += s.values[r * s.ld + k] * (integer - form.offset());
         }
+        if constexpr (kExact) {
+          s.exact[r * s.out_ld + j] = sum;
+          continue;
+        }
         total += static_cast<float>(sum) * s.scales[g * kPanelColumns + j];
       }
-      s.out[r * s.out_ld + j] = total * s.row_scales[r];
+      if constexpr (!kExact) s.out[r * s.out_ld + j] = total * s.row_scales[r];
     }
 }
 #endif
@@ -320,10 +336,16 @@ void strip(const IntegerStrip& s, const IntegerPanels& form) {
     strip_rows<4>(s, form);
 }
 
+void exact_strip(const IntegerStrip& s, const IntegerPanels& form) {
+  if (form.k > 0) return strip_rows<8, true>(s, form);
+  for (int64_t r = 0; r < s.rows; ++r) std::fill_n(s.exact + r * s.out_ld, kPanelColumns, 0);
+}
+
 }  // namespace
 
 const IntegerKernels& integer_table() {
-  static constexpr IntegerKernels kKernels = {&quantize_rows, &unpack, &few_rows, &strip};
+  static constexpr IntegerKernels kKernels = {&quantize_rows, &unpack, &few_rows, &strip,
+                                              &exact_strip};
   return kKernels;
 }
 

@@ -32,6 +32,7 @@ struct IntegerStrip {
   const float* scales = nullptr;  // [groups, 32] of the panel
   float* out = nullptr;           // [rows, 32], rows out_ld apart
   int64_t out_ld = 0;
+  int32_t* exact = nullptr;  // instead of `out`: sums without scales
 };
 
 struct IntegerKernels {
@@ -48,6 +49,8 @@ struct IntegerKernels {
                    const IntegerPanels& form, int64_t k_step, float* out);
   /// Computes a strip: exact sums of integer products, multiplied by the scales.
   void (*strip)(const IntegerStrip& s, const IntegerPanels& form);
+  /// Computes the sums of a strip of one group of 8 bits, into `exact`.
+  void (*exact_strip)(const IntegerStrip& s, const IntegerPanels& form);
 };
 
 /// Returns the kernels of the instruction set in use.
@@ -55,5 +58,7 @@ const IntegerKernels& integer_kernels();
 
 /// Computes IntegerKernels::strip with 512-bit VPDPBUSD. Integer sums are the same bits.
 void vnni_strip(const IntegerStrip& s, const IntegerPanels& form);
+/// The same for IntegerKernels::exact_strip.
+void vnni_exact_strip(const IntegerStrip& s, const IntegerPanels& form);
 
 }  // namespace brrr::cpu

@@ -7,6 +7,7 @@
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_kernels.h"
 #include "backend/cpu/products/product.h"
+#include "backend/cpu/quantized/exact_matmul.h"
 #include "backend/cpu/quantized/integer_kernels.h"
 #include "base/integers.h"
 #include "base/threads/parallel.h"
@@ -229,13 +230,16 @@ std::vector<KernelEntry> integer_matmul_kernels() {
   const auto portable = [](const IntegerStrip& s, const IntegerPanels& form) {
     integer_kernels().strip(s, form);
   };
-  return {{Op::matmul, "integers_vnni", vnni, integers(&vnni_strip), kKnowsStorage},
-          {Op::matmul, "integers", quantizing_refusal, integers(portable), kKnowsStorage},
-          {Op::matmul, "unpacked_integers", floats,
-           [](const NodeView& view) -> std::unique_ptr<Kernel> {
-             return std::make_unique<UnpackingMatmul>(view);
-           },
-           kKnowsStorage}};
+  std::vector<KernelEntry> list = {
+      {Op::matmul, "integers_vnni", vnni, integers(&vnni_strip), kKnowsStorage},
+      {Op::matmul, "integers", quantizing_refusal, integers(portable), kKnowsStorage},
+      {Op::matmul, "unpacked_integers", floats,
+       [](const NodeView& view) -> std::unique_ptr<Kernel> {
+         return std::make_unique<UnpackingMatmul>(view);
+       },
+       kKnowsStorage}};
+  std::ranges::move(exact_matmul_kernels(), std::back_inserter(list));
+  return list;
 }
 
 }  // namespace brrr::cpu

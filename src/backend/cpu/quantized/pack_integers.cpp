@@ -21,12 +21,13 @@ class GivenIntegers {
   GivenIntegers(const NodeView& node)
       : transposed_(node.out()[0].storage.layout == Layout::transposed_panels),
         form_{node.out()[0].shape.size(transposed_ ? 1 : 0),
-              node.out()[0].shape.size(transposed_ ? 0 : 1), node.out()[0].storage.quantized.bits,
-              node.out()[0].storage.quantized.group},
+              node.out()[0].shape.size(transposed_ ? 0 : 1),
+              bits_of(node.out()[0].storage.quantized), node.out()[0].storage.quantized.group},
         is_signed_(node.in[0].dtype == DType::i8),
         zero_is_signed_(node.in.size() > 2 && node.in[2].dtype == DType::i8),
         has_zeros_(node.in.size() > 2),
-        scale_dtype_(node.in[1].dtype) {}
+        has_scales_(node.in.size() > 1),
+        scale_dtype_(has_scales_ ? node.in[1].dtype : DType::f32) {}
 
   void run(const KernelArgs& args) const {
     parallel_for(form_.panels(), 1, [&](int64_t begin, int64_t end) {
@@ -35,14 +36,18 @@ class GivenIntegers {
   }
 
  private:
+  /// Panels of i8 have no scales.
+  static int64_t bits_of(const Quantized& q) { return q.bits == 0 ? 8 : q.bits; }
+
   static constexpr int64_t kTerms = 128;  // terms that are packed at a time, a multiple of 8
   using Block = uint8_t[kTerms][kPanelColumns];
 
   void write(const KernelArgs& args, int64_t panel) const {
     auto* to = static_cast<uint8_t*>(args.out[0]);
-    write_scales(args, panel,
-                 reinterpret_cast<float*>(to + form_.integer_bytes()) +
-                     panel * form_.groups() * kPanelColumns);
+    if (has_scales_)
+      write_scales(args, panel,
+                   reinterpret_cast<float*>(to + form_.integer_bytes()) +
+                       panel * form_.groups() * kPanelColumns);
     uint8_t* words = to + panel * form_.panel_bytes();
     Block stored;
     for (int64_t k = 0; k < form_.k; k += kTerms) {
@@ -115,7 +120,7 @@ class GivenIntegers {
 
   bool transposed_;
   IntegerPanels form_;
-  bool is_signed_, zero_is_signed_, has_zeros_;
+  bool is_signed_, zero_is_signed_, has_zeros_, has_scales_;
   DType scale_dtype_;
 };
 
@@ -123,7 +128,7 @@ class GivenIntegers {
 
 KernelEntry given_integers_kernel() {
   const auto accepts = [](const NodeView& node) -> std::string {
-    return node.in.size() > 1 ? "" : "no integers are given";
+    return node.in[0].dtype == DType::i8 || node.in.size() > 1 ? "" : "no integers are given";
   };
   const auto prepare = [](const NodeView& node) -> std::unique_ptr<Kernel> {
     return make_kernel([pack = GivenIntegers(node)](const KernelArgs& args) { pack.run(args); });
