@@ -16,9 +16,9 @@ namespace {
 
 using ExactStrip = void (*)(const IntegerStrip&, const IntegerPanels&);
 
-/// The most rows for which strips are as fast as AMX tiles, whose right operand is packed anew in
-/// each product.
-constexpr int64_t kRowsBeforeTiles = 32;
+/// The most rows for which strips are faster than AMX tiles, and without VNNI than tiles of 16-bit
+/// pairs, although these pack the right operand anew in each product.
+constexpr int64_t kRowsBeforeAmx = 32, kRowsWithoutVnni = 8;
 
 /// Copies the rows of the left operand, with zeros behind their terms, and multiplies strips.
 class ExactMatmul final : public Kernel {
@@ -138,7 +138,10 @@ std::vector<KernelEntry> exact_matmul_kernels() {
 
 bool reads_exact_panels(const NodeView& product) {
   if (!product_refusal(product).empty()) return false;
-  return current_isa() < Isa::kAmx || as_product(product).m <= kRowsBeforeTiles;
+  const int64_t rows = as_product(product).m;
+  if (current_isa() >= Isa::kAmx) return rows <= kRowsBeforeAmx;
+  if (current_isa() >= Isa::kAvx512 && has_vnni()) return true;
+  return current_isa() >= Isa::kSse4 && rows <= kRowsWithoutVnni;
 }
 
 }  // namespace brrr::cpu
