@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "insight/bench/bench.h"
 #include "insight/machine/machine.h"
+#include "passes/pipeline.h"
 
 namespace brrr::cli {
 namespace {
@@ -55,8 +56,14 @@ OrderedJson matmul(const BenchOptions& o) {
   for (const std::string& s : o.shapes) shapes.push_back(parse_shape(s));
   if (shapes.empty()) shapes = insight::default_products(o.rows);
   OrderedJson rows = OrderedJson::array();
-  const auto results =
-      insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}, true), o.seconds);
+  for (const std::string& p : o.precisions)
+    if (quantization_of_precision(p).bits == 0)
+      usage_error(
+          "--precision {}: bench matmul takes int8, int8-weight-only, int4 and int4-weight-only; "
+          "dtypes are --dtype",
+          p);
+  const auto results = insight::bench_matmul(
+      shapes, dtypes_of(o, {DType::f32, DType::bf16}, true), o.seconds, o.precisions);
   for (const auto& r : results)
     rows.push_back({{"name", r.shape.name},
                     {"m", r.shape.m},

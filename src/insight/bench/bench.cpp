@@ -78,10 +78,13 @@ Graph product_graph(const MatmulShape& s, DType dtype, InputKind b_kind = InputK
   return g;
 }
 
-/// The product with b packed beforehand, as a constant of inference is; null: nothing packs it.
-std::unique_ptr<Runner> runner_of_panels(const MatmulShape& s, DType dtype) {
+/// The product with b packed beforehand, or quantised, as a constant of inference is; null: no pass
+/// does either.
+std::unique_ptr<Runner> runner_of_panels(const MatmulShape& s, DType dtype,
+                                         const Quantization& quantization = {}) {
   PipelineOptions options;
   options.refresher = Refresher::loader;
+  options.quantization = quantization;
   auto runner = std::make_unique<Runner>(product_graph(s, dtype, InputKind::parameter), options);
   const Graph& g = runner->program().graph();
   for (NodeId id : g.inputs())
@@ -145,7 +148,8 @@ std::vector<MatmulShape> default_products(int64_t rows) {
 }
 
 std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
-                                    const std::vector<DType>& dtypes, double seconds_per_product) {
+                                    const std::vector<DType>& dtypes, double seconds_per_product,
+                                    const std::vector<std::string>& precisions) {
   const auto peaks = cpu::measure_compute_peaks(0.2);
   const Backend whole = cpu::cpu_backend();
   std::vector<MatmulRow> rows;
@@ -174,18 +178,32 @@ std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
         row.kernel += ", b packed";
         rows.push_back(std::move(row));
       }
+      for (const std::string& precision : precisions) {
+        const Quantization quantization = quantization_of_precision(precision);
+        if (!is_float(dtype) || shape.ta || quantization.bits == 0) continue;
+        auto runner = runner_of_panels(shape, dtype, quantization);
+        if (!runner) continue;
+        runners.push_back(std::move(runner));
+        functions.push_back([runner = runners.back().get()] { runner->run(); });
+        MatmulRow row = rows[first];
+        row.kernel = "b " + precision;
+        row.multiplies_integers = quantization.of_rows;
+        rows.push_back(std::move(row));
+      }
       const auto timings = interleave(functions, seconds_per_product);
       for (const auto& runner : runners) runner->check("matmul: " + shape.name);
       const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
                            static_cast<double>(shape.k);
       // A narrow product may be computed in f32, so the faster of the two is its ceiling.
-      const double peak =
-          std::max(cpu::fastest_rate(peaks, dtype == DType::i8 ? "int8" : name_of(dtype)),
-                   cpu::fastest_rate(peaks, "f32"));
+      const auto peak_of = [&](bool integers) {
+        return std::max(cpu::fastest_rate(peaks, integers ? "int8" : name_of(dtype)),
+                        cpu::fastest_rate(peaks, "f32"));
+      };
       for (size_t i = 0; i < timings.size(); ++i) {
         MatmulRow& row = rows[first + i];
         row.ms = timings[i];
         row.tflops = flops / timings[i].median * 1e-9;
+        const double peak = peak_of(dtype == DType::i8 || row.multiplies_integers);
         row.peak_fraction = peak > 0 ? row.tflops * 1e12 / peak : 0;
       }
     }

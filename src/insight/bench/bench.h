@@ -31,13 +31,16 @@ std::vector<MatmulShape> default_products(int64_t rows);
 struct MatmulRow {
   MatmulShape shape;
   std::string dtype, kernel;
+  bool multiplies_integers = false;  // quantises a, whose dtype is a float
   Timing ms;
   double tflops = 0, peak_fraction = 0;  // of the fastest measured way to multiply this type
 };
-/// One row for each kernel of the list that accepts the product; and one for the first of them with
-/// b packed beforehand (base/panels.h), where it can be: what packing costs.
+/// Times each kernel of the list that accepts the product; the first of them with b packed
+/// beforehand (base/panels.h), which shows what packing costs; and with b quantised beforehand as
+/// each of `precisions` says ("int8", "int4-weight-only"; not integer dtypes nor a transposed a).
 std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
-                                    const std::vector<DType>& dtypes, double seconds_per_product);
+                                    const std::vector<DType>& dtypes, double seconds_per_product,
+                                    const std::vector<std::string>& precisions = {});
 
 struct FusionRow {
   std::string name;  // "x*a", "cos(cos x)", "layer_norm + residual + gelu"

@@ -103,6 +103,21 @@ int64_t l2_cache_bytes() {
   return int64_t{1} << 20;
 }
 
+int64_t streamed_columns(int64_t n, int64_t unit, int64_t column_bytes, int64_t threads) {
+  const int64_t units = ceil_div(n, unit), unit_bytes = std::max<int64_t>(1, unit * column_bytes);
+  const int64_t least = std::clamp<int64_t>(kStreamedBytes / unit_bytes, 1, units);
+  // Units that the thread with the most tasks reads.
+  const auto units_of_thread = [&](int64_t of_task) {
+    return ceil_div(ceil_div(units, of_task), threads) * of_task;
+  };
+  int64_t best = least;
+  for (int64_t tasks = ceil_div(units, least); tasks > 1; --tasks) {
+    const int64_t of_task = ceil_div(units, tasks);
+    if (units_of_thread(of_task) < units_of_thread(best)) best = of_task;
+  }
+  return best * unit;
+}
+
 int64_t PackBuffer::rounded(int64_t bytes) { return round_up(bytes, kHugePage); }
 PackBuffer::PackBuffer(int64_t bytes)
     : memory_(std::aligned_alloc(kHugePage, static_cast<size_t>(rounded(bytes)))) {

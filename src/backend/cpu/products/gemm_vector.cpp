@@ -137,7 +137,13 @@ BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
   if (g.m == 1 && !plan.pack_b) {
     // Bound by reading B: long runs of its rows, an equal share for each thread.
     plan.rows = 1;
-    plan.cols = std::min(kMaxRowCols, round_up(ceil_div(g.n, threads), nr));
+    const int64_t share = round_up(ceil_div(g.n, threads), nr);
+    const bool columns_contiguous = g.panels || g.trans_b;
+    const int64_t cols =
+        columns_contiguous
+            ? streamed_columns(g.n, nr, g.k * static_cast<int64_t>(bytes_of(g.dtype)), threads)
+            : share;
+    plan.cols = std::min({kMaxRowCols / nr * nr, share, cols});
     return plan;
   }
   double best = 0;

@@ -18,7 +18,8 @@ namespace brrr::cpu::HWY_NAMESPACE {
 namespace {
 
 using VU = hn::Vec<DU>;
-constexpr int64_t kAhead = 2048;  // bytes of a panel that are fetched before they are read
+// Bytes of a panel that are fetched into the L2 cache before they are read (vnni_strip.cpp).
+constexpr int64_t kAhead = 4096;
 
 HWY_INLINE VU load_words(const uint8_t* p) {
   return hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p));
@@ -62,8 +63,8 @@ HWY_INLINE void each_term(const uint8_t* panel, const float* scales, const Integ
       VU words[kVectors];
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) words[v] = load_words(word + 4 * v * kLanes);
-      prefetch(word + kAhead);
-      if (kVectors * kLanes > 16) prefetch(word + kAhead + 64);
+      prefetch_far(word + kAhead);
+      if (kVectors * kLanes > 16) prefetch_far(word + kAhead + 64);
       const auto term = [&](int t) HWY_ATTR {
         VF floats[kVectors];
 #pragma GCC unroll 8
@@ -179,12 +180,12 @@ HWY_INLINE float top_of(const T* x, int64_t n) {
 
 template <typename T>
 HWY_INLINE void quantize_row(const T* x, const IntegerPanels& form, int8_t* q, int64_t ld,
-                             float* scale, int32_t* sums) {
+                             float* scale, int32_t* starts) {
   const float top = top_of(x, form.k);
   *scale = top < ops::kLeastTop ? 0.0f : top / 127.0f;
   if (!(top >= ops::kLeastTop)) {  // zeros, or what is not finite: its scale is NaN
     std::memset(q, 0, static_cast<size_t>(ld));
-    std::fill_n(sums, form.groups(), 0);
+    std::fill_n(starts, form.groups(), 0);
     return;
   }
   const float inverse = 127.0f / top;
@@ -204,7 +205,7 @@ HWY_INLINE void quantize_row(const T* x, const IntegerPanels& form, int8_t* q, i
       q[k] = static_cast<int8_t>(std::clamp(integer, -127, 127));
       sum += q[k];
     }
-    sums[g] = sum;
+    starts[g] = -sum * form.offset();
   }
   std::memset(q + form.k, 0, static_cast<size_t>(ld - form.k));
 }
@@ -215,7 +216,7 @@ void quantize_rows(DType dtype, const void* x, int64_t ld, int64_t rows, const I
     const auto* from = static_cast<const decltype(type)*>(x);
     for (int64_t i = 0; i < rows; ++i)
       quantize_row(from + i * ld, form, to.values + i * to.ld, to.ld, to.scales + i,
-                   to.sums + i * form.groups());
+                   to.starts + i * form.groups());
   });
 }
 
@@ -260,7 +261,8 @@ HWY_INLINE void strip_of(const IntegerStrip& s, const IntegerPanels& form, int64
       const int64_t end = std::min(form.k, k + group);
       VI sums[kRows];
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) sums[r] = hn::Zero(DI());
+      for (int r = 0; r < kRows; ++r)
+        sums[r] = hn::Set(DI(), s.row_starts[(first + r) * form.groups() + g]);
       for (; k < end; k += 32 / kBits) {
         const int8_t* a = s.values + first * s.ld + k;
         const VU words = load_words(s.panel + (k / (32 / kBits) * kPanelColumns + j) * 4);
@@ -284,9 +286,7 @@ HWY_INLINE void strip_of(const IntegerStrip& s, const IntegerPanels& form, int64
       const VF scale = kExact ? hn::Zero(DF()) : load(s.scales + g * kPanelColumns + j);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
-        const int32_t excess = s.row_sums[(first + r) * form.groups() + g] * form.offset();
-        const VF sum = hn::ConvertTo(DF(), hn::Sub(sums[r], hn::Set(DI(), excess)));
-        total[r] = hn::MulAdd(sum, scale, total[r]);
+        total[r] = hn::MulAdd(hn::ConvertTo(DF(), sums[r]), scale, total[r]);
       }
     }
     if constexpr (!kExact) {

@@ -15,7 +15,9 @@ struct QuantizedRows {
   int8_t* values = nullptr;  // [rows, ld]; zeros behind the k terms
   int64_t ld = 0;            // a multiple of 64
   float* scales = nullptr;   // [rows]
-  int32_t* sums = nullptr;   // [rows, groups]: sum of the integers of each group of terms
+  // [rows, groups]: where sums of products begin, minus the offset of the panel's integers times the
+  // sum of the row's integers in each group of terms.
+  int32_t* starts = nullptr;
 };
 
 /// Maximum number of rows of a strip.
@@ -27,7 +29,7 @@ struct IntegerStrip {
   int64_t ld = 0;
   int64_t rows = 0;
   const float* row_scales = nullptr;
-  const int32_t* row_sums = nullptr;  // [rows, groups]
+  const int32_t* row_starts = nullptr;  // [rows, groups]
   const uint8_t* panel = nullptr;
   const float* scales = nullptr;  // [groups, 32] of the panel
   float* out = nullptr;           // [rows, 32], rows out_ld apart

@@ -65,9 +65,12 @@ class UnpackingMatmul final : public Kernel {
     gemm_packing().pack_a(g.dtype, g.a, g.lda, false, form_.k, g.m, 0, form_.k, rows);
     const PanelsAt b(form_, g.b);
     const int64_t k_step = gemm_terms_of_block(form_.k);
-    parallel_for(form_.panels(), 1, [&](int64_t begin, int64_t end) {
+    const int64_t panels_of_task =
+        streamed_columns(form_.panels(), 1, form_.panel_bytes(), thread_count());
+    parallel_chunks(ceil_div(form_.panels(), panels_of_task), [&](int64_t task) {
       alignas(64) float block[kGemmFewRows * kPanelColumns];
-      for (int64_t p = begin; p < end; ++p) {
+      const int64_t end = std::min(form_.panels(), (task + 1) * panels_of_task);
+      for (int64_t p = task * panels_of_task; p < end; ++p) {
         integer_kernels().few_rows(rows, g.m, b.panel(p), b.panel_scales(p), form_, k_step, block);
         finish_block(g, 0, 0, p * kPanelColumns, g.m, columns_of(form_, p), block, kPanelColumns);
       }
@@ -105,7 +108,10 @@ class IntegerMatmul final : public Kernel {
     // A task reads its panels once for each strip: they stay in the L2 cache.
     const int64_t row_count = std::min(g.m, kTaskRows);
     const int64_t row_tasks = ceil_div(g.m, row_count);
-    const int64_t panel_count = std::max<int64_t>(1, form_.panels() * row_tasks / kMostTasks);
+    const int64_t panel_count =
+        row_tasks > 1 || g.m > kStripRows
+            ? std::max<int64_t>(1, form_.panels() * row_tasks / kMostTasks)
+            : streamed_columns(form_.panels(), 1, form_.panel_bytes(), thread_count());
     const int64_t panel_tasks = ceil_div(form_.panels(), panel_count);
     parallel_pieces(row_tasks * panel_tasks, thread_count(), [&](int64_t task, int) {
       const int64_t row = task % row_tasks * row_count, first = task / row_tasks * panel_count;
@@ -126,7 +132,7 @@ class IntegerMatmul final : public Kernel {
   }
   QuantizedRows part(const QuantizedRows& rows, int64_t first) const {
     return {rows.values + first * rows.ld, rows.ld, rows.scales + first,
-            rows.sums + first * form_.groups()};
+            rows.starts + first * form_.groups()};
   }
 
   /// Computes rows [row, end) of the columns of panel `p`.
@@ -142,7 +148,7 @@ class IntegerMatmul final : public Kernel {
       s.ld = from.ld;
       s.rows = std::min(kStripRows, end - row);
       s.row_scales = from.scales;
-      s.row_sums = from.sums;
+      s.row_starts = from.starts;
       s.panel = b.panel(p);
       s.scales = b.panel_scales(p);
       s.out = in_place ? static_cast<float*>(g.c) + row * g.ldc + p * kPanelColumns : block;

@@ -17,7 +17,12 @@ namespace brrr::cpu {
 #if defined(__x86_64__)
 namespace {
 
-constexpr int kVectors = 2;  // of 16 columns
+// Bytes of a panel that are fetched into the L2 cache before they are read. A fetch into the L1
+// cache occupies one of its few fill buffers for as long as memory takes: on a Xeon (Emerald
+// Rapids) two threads then read 23 to 25 GB/s, and 27 to 30 through the L2 cache.
+constexpr int64_t kFarAhead = 4096;
+// Bytes that are fetched from the L2 into the L1 cache, where strips after the first find the panel.
+constexpr int64_t kNearAhead = 512;
 // GCC 12 warns of the undefined lanes of intrinsics without a mask.
 constexpr __mmask16 kAll = 0xffff;
 
@@ -27,67 +32,97 @@ __attribute__((BRRR_VNNI, always_inline)) inline __m512i four_terms(const int8_t
   return _mm512_set1_epi32(word);
 }
 
-/// Sums of a group stay in registers: kRows x 2 of them, beside two vectors of the panel and one of
-/// the rows.
+/// Adds the products of four terms of kRows rows, which begin at `a`, `ld` bytes apart, and of 16
+/// columns in each of `left` and `right`.
+template <int kRows>
+__attribute__((BRRR_VNNI, always_inline)) inline void add_four(const int8_t* a, int64_t ld,
+                                                               __m512i left, __m512i right,
+                                                               __m512i* left_sums,
+                                                               __m512i* right_sums) {
+  const int8_t *middle = a + 4 * ld, *bottom = a + 8 * ld;
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) {
+    const __m512i terms = four_terms((r < 4 ? a : r < 8 ? middle : bottom) + r % 4 * ld);
+    left_sums[r] = _mm512_dpbusd_epi32(left_sums[r], left, terms);
+    right_sums[r] = _mm512_dpbusd_epi32(right_sums[r], right, terms);
+  }
+}
+
+/// Adds the sum of products over `steps` words of a group of terms, from each row's start on, times
+/// the group's scales to `out` ([kRows, 32], rows `out_ld` apart). Sums stay in registers: kRows x 2
+/// of them, beside two vectors of the panel and one of the rows. GCC 12 keeps them there only as two
+/// arrays whose every loop is unrolled, which an empty asm statement ends; otherwise it stores each
+/// of them in each step, which takes twice as long.
 template <int kBits, int kRows>
-__attribute__((BRRR_VNNI, noinline)) void strip_of(const IntegerStrip& s,
-                                                   const IntegerPanels& form) {
+__attribute__((BRRR_VNNI, noinline)) void add_group(const uint8_t* words, const int8_t* a,
+                                                    int64_t ld, int64_t steps,
+                                                    const int32_t* starts, int64_t groups,
+                                                    const float* scales, float* out,
+                                                    int64_t out_ld) {
   constexpr int64_t kWordTerms = 32 / kBits, kWord = kPanelColumns * 4;
-  const int64_t group = form.terms_of_group(), groups = form.groups();
   const __m512i low = _mm512_set1_epi32(0x0f0f0f0f);
-  const uint8_t* words = s.panel;
-  for (int64_t g = 0, k = 0; g < groups; ++g) {
-    const int64_t end = std::min(form.k, k + group);
-    __m512i sums[kRows][kVectors];
+  __m512i left_sums[kRows], right_sums[kRows];
 #pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r)
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = _mm512_setzero_si512();
-    const int8_t* a = s.values + k;
-    const int64_t ld = s.ld;
-    for (; k < end; k += kWordTerms, a += kWordTerms, words += kWord) {
-      __m512i b[kVectors];
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        b[v] = _mm512_loadu_si512(words + 64 * v);
-        __builtin_prefetch(words + 16 * kWord + 64 * v, 0, 3);
-      }
-#pragma GCC unroll 2
-      for (int half = 0; half < kWordTerms / 4; ++half) {
-        __m512i quads[kVectors];
-#pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v)
-          quads[v] = kBits == 8
-                         ? b[v]
-                         : _mm512_and_si512(
-                               half == 0 ? b[v] : _mm512_maskz_srli_epi32(kAll, b[v], 4), low);
-        const int8_t *top = a + 4 * half, *middle = top + 4 * ld, *bottom = top + 8 * ld;
-#pragma GCC unroll 12
-        for (int r = 0; r < kRows; ++r) {
-          const __m512i left = four_terms((r < 4 ? top : r < 8 ? middle : bottom) + r % 4 * ld);
-#pragma GCC unroll 2
-          for (int v = 0; v < kVectors; ++v)
-            sums[r][v] = _mm512_dpbusd_epi32(sums[r][v], quads[v], left);
-        }
-      }
+  for (int r = 0; r < kRows; ++r)
+    left_sums[r] = right_sums[r] = _mm512_set1_epi32(starts[r * groups]);
+  for (; steps > 0; --steps, a += kWordTerms, words += kWord) {
+    const __m512i left = _mm512_loadu_si512(words), right = _mm512_loadu_si512(words + 64);
+    __builtin_prefetch(words + kFarAhead, 0, 2);
+    __builtin_prefetch(words + kFarAhead + 64, 0, 2);
+    if constexpr (kRows > 4) {
+      __builtin_prefetch(words + kNearAhead, 0, 3);
+      __builtin_prefetch(words + kNearAhead + 64, 0, 3);
     }
-    k = end;
-    const bool is_first = g == 0, is_last = g + 1 == groups;
-    const float* scales = s.scales + g * kPanelColumns;
-#pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) {
-      const __m512i excess = _mm512_set1_epi32(s.row_sums[r * groups + g] * form.offset());
-      const __m512 row_scale = _mm512_set1_ps(s.row_scales[r]);
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        float* out = s.out + r * s.out_ld + 16 * v;
-        const __m512 sum = _mm512_maskz_cvtepi32_ps(kAll, _mm512_sub_epi32(sums[r][v], excess));
-        const __m512 before = is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(out);
-        __m512 total = _mm512_fmadd_ps(sum, _mm512_loadu_ps(scales + 16 * v), before);
-        if (is_last) total = _mm512_mul_ps(total, row_scale);
-        _mm512_storeu_ps(out, total);
-      }
+    if constexpr (kBits == 8) {
+      add_four<kRows>(a, ld, left, right, left_sums, right_sums);
+    } else {
+      add_four<kRows>(a, ld, _mm512_and_si512(left, low), _mm512_and_si512(right, low), left_sums,
+                      right_sums);
+      add_four<kRows>(a + 4, ld, _mm512_and_si512(_mm512_maskz_srli_epi32(kAll, left, 4), low),
+                      _mm512_and_si512(_mm512_maskz_srli_epi32(kAll, right, 4), low), left_sums,
+                      right_sums);
     }
   }
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) asm("" : "+v"(left_sums[r]), "+v"(right_sums[r]));
+  const __m512 left_scales = _mm512_loadu_ps(scales), right_scales = _mm512_loadu_ps(scales + 16);
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r, out += out_ld) {
+    const __m512 left = _mm512_maskz_cvtepi32_ps(kAll, left_sums[r]);
+    const __m512 right = _mm512_maskz_cvtepi32_ps(kAll, right_sums[r]);
+    _mm512_storeu_ps(out, _mm512_fmadd_ps(left, left_scales, _mm512_loadu_ps(out)));
+    _mm512_storeu_ps(out + 16, _mm512_fmadd_ps(right, right_scales, _mm512_loadu_ps(out + 16)));
+  }
+}
+
+/// Multiplies the results by the scales of the rows.
+__attribute__((BRRR_VNNI)) void scale_rows(const IntegerStrip& s) {
+  for (int64_t r = 0; r < s.rows; ++r) {
+    float* out = s.out + r * s.out_ld;
+    const __m512 scale = _mm512_set1_ps(s.row_scales[r]);
+    _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_loadu_ps(out), scale));
+    _mm512_storeu_ps(out + 16, _mm512_mul_ps(_mm512_loadu_ps(out + 16), scale));
+  }
+}
+
+template <int kBits, int kRows>
+void strip_of(const IntegerStrip& s, const IntegerPanels& form) {
+  constexpr int64_t kWordTerms = 32 / kBits, kWord = kPanelColumns * 4;
+  const int64_t group = form.terms_of_group(), groups = form.groups();
+  const uint8_t* words = s.panel;
+  const float* scales = s.scales;
+  for (int r = 0; r < kRows; ++r) std::fill_n(s.out + r * s.out_ld, kPanelColumns, 0.0f);
+  for (int64_t g = 0, k = 0; g < groups; ++g, k += group, scales += kPanelColumns) {
+    const int64_t steps = ceil_div(std::min(form.k - k, group), kWordTerms);
+    if (form.group != 0) {
+      __builtin_prefetch(scales + kFarAhead / 4, 0, 2);
+      __builtin_prefetch(scales + kFarAhead / 4 + 16, 0, 2);
+    }
+    add_group<kBits, kRows>(words, s.values + k, s.ld, steps, s.row_starts + g, groups, scales,
+                            s.out, s.out_ld);
+    words += steps * kWord;
+  }
+  scale_rows(s);
 }
 
 template <int kBits>
