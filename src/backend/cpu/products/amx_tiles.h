@@ -70,6 +70,11 @@ class AmxTiles {
   void dot_int8() {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kA), "i"(kB));
   }
+  /// sum += a b, products of signed int8 (a) and unsigned int8 (b) in int32.
+  template <int kSum, int kA, int kB>
+  void dot_int8_by_unsigned() {
+    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kA), "i"(kB));
+  }
 
  private:
   struct Config {
@@ -100,7 +105,7 @@ inline float tile_fma(float a, float b, float sum) {
 
 /// What the instructions compute, bit for bit: Intel's manual, volume 2, TDPBF16PS (sums of even
 /// and of odd terms by fused multiply-adds, then added to the tile; denormals are zero on the way
-/// in and out) and TDPBSSD.
+/// in and out), TDPBSSD and TDPBSUD.
 class EmulatedTiles {
  public:
   EmulatedTiles() = default;
@@ -145,18 +150,27 @@ class EmulatedTiles {
   }
   template <int kSum, int kA, int kB>
   void dot_int8() {
+    dot<int8_t, kSum, kA, kB>();
+  }
+  template <int kSum, int kA, int kB>
+  void dot_int8_by_unsigned() {
+    dot<uint8_t, kSum, kA, kB>();
+  }
+
+ private:
+  template <typename B, int kSum, int kA, int kB>
+  void dot() {
     for (int m = 0; m < kTileRows; ++m) {
       const auto* a = reinterpret_cast<const int8_t*>(tiles_[kA][m]);
       auto* sum = reinterpret_cast<int32_t*>(tiles_[kSum][m]);
       for (int k = 0; k < kTileRows; ++k) {
-        const auto* b = reinterpret_cast<const int8_t*>(tiles_[kB][k]);
+        const auto* b = reinterpret_cast<const B*>(tiles_[kB][k]);
         for (int n = 0; n < 16; ++n)
           for (int i = 0; i < 4; ++i) sum[n] += a[4 * k + i] * b[4 * n + i];
       }
     }
   }
 
- private:
   using Tile = uint8_t[kTileRows][kTileRowBytes];
 
   alignas(64) Tile tiles_[8] = {};

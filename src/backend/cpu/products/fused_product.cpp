@@ -4,6 +4,7 @@
 
 #include "backend/cpu/fusion/tile_program.h"
 #include "backend/cpu/products/gemm_node.h"
+#include "backend/cpu/quantized/integer_matmul.h"
 #include "backend/cpu/rows/reduction_rows.h"
 #include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/spatial/conv.h"
@@ -78,6 +79,28 @@ class FusedConv final : public Kernel {
         program_(body) {}
   std::vector<size_t> operands_;
   DirectConv conv_;
+  TileProgram program_;
+};
+
+/// A product with a weight of integers.
+class FusedIntegerProduct final : public Kernel {
+ public:
+  explicit FusedIntegerProduct(const NodeView& node)
+      : FusedIntegerProduct(fused_body(node.node())) {}
+  int64_t scratch_bytes() const override { return product_.scratch_bytes(); }
+  void run(const KernelArgs& args) override {
+    const Blocks blocks(program_, args);
+    product_.run(args.in[operands_[0]], args.in[operands_[1]], nullptr, args.scratch,
+                 blocks.epilogue());
+  }
+
+ private:
+  explicit FusedIntegerProduct(const Graph& body)
+      : operands_(product_operands(body)),
+        product_(NodeView(body, product_of(body))),
+        program_(body) {}
+  std::vector<size_t> operands_;
+  IntegerProduct product_;
   TileProgram program_;
 };
 
@@ -183,6 +206,7 @@ std::string fused_product_refusal(const NodeView& node) {
     if (std::string why = direct_conv_refusal(view); !why.empty()) return why;
     return TileProgram(body).refusal();
   }
+  if (integer_matmul_refusal(view).empty()) return TileProgram(body).refusal();
   if (!gemm_node_path(view))
     return fmt::format("its product: {}", gemm_node_refusal(view, GemmPath::kVector));
   const Parts parts(body);
@@ -193,6 +217,7 @@ std::string fused_product_refusal(const NodeView& node) {
 
 bool gains_by_epilogue(const NodeView& product, const NodeView&) {
   if (is(product.node(), Op::conv)) return direct_conv_refusal(product).empty();
+  if (integer_matmul_refusal(product).empty()) return quantizes_left(product);
   if (!is(product.node(), Op::fused)) return multiplies_tiles(product);
   const Graph& body = fused_body(product.node());
   return multiplies_tiles(NodeView(body, product_of(body)));
@@ -203,7 +228,9 @@ bool gains_by_bias_gradient(const NodeView& product, const NodeView&) {
 
 std::unique_ptr<Kernel> fused_product(const NodeView& node) {
   const Graph& body = fused_body(node.node());
-  if (is(body.node(product_of(body)), Op::conv)) return std::make_unique<FusedConv>(node);
+  const NodeView product(body, product_of(body));
+  if (is(product.node(), Op::conv)) return std::make_unique<FusedConv>(node);
+  if (integer_matmul_refusal(product).empty()) return std::make_unique<FusedIntegerProduct>(node);
   return std::make_unique<FusedProduct>(node);
 }
 

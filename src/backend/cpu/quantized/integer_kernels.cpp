@@ -277,17 +277,14 @@ HWY_INLINE void strip_of(const IntegerStrip& s, const IntegerPanels& form, int64
       k = end;
       if constexpr (kExact) {
 #pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-          const VI excess = hn::Set(DI(), s.row_sums[first + r] * form.offset());
-          hn::StoreU(hn::Sub(sums[r], excess), DI(), s.exact + (first + r) * s.out_ld + j);
-        }
+        for (int r = 0; r < kRows; ++r)
+          hn::StoreU(sums[r], DI(), s.exact + (first + r) * s.out_ld + j);
         continue;
       }
       const VF scale = kExact ? hn::Zero(DF()) : load(s.scales + g * kPanelColumns + j);
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < kRows; ++r)
         total[r] = hn::MulAdd(hn::ConvertTo(DF(), sums[r]), scale, total[r]);
-      }
     }
     if constexpr (!kExact) {
 #pragma GCC unroll 4
@@ -330,22 +327,30 @@ HWY_INLINE void strip_rows(const IntegerStrip& s, const IntegerPanels& form) {
 #endif
 
 void strip(const IntegerStrip& s, const IntegerPanels& form) {
-  if (form.bits == 8)
+  if (s.exact != nullptr && form.k > 0) return strip_rows<8, true>(s, form);
+  if (s.exact != nullptr) {
+    for (int64_t r = 0; r < s.rows; ++r) std::fill_n(s.exact + r * s.out_ld, kPanelColumns, 0);
+  } else if (form.bits == 8) {
     strip_rows<8>(s, form);
-  else
+  } else {
     strip_rows<4>(s, form);
+  }
 }
 
-void exact_strip(const IntegerStrip& s, const IntegerPanels& form) {
-  if (form.k > 0) return strip_rows<8, true>(s, form);
-  for (int64_t r = 0; r < s.rows; ++r) std::fill_n(s.exact + r * s.out_ld, kPanelColumns, 0);
+void scale_sums(const IntegerStrip& s, const int32_t* sums) {
+  for (int64_t r = 0; r < s.rows; ++r)
+    for (int64_t j = 0; j < kPanelColumns; j += kLanes) {
+      const auto sum = hn::LoadU(DI(), sums + r * kPanelColumns + j);
+      const VF total = hn::MulAdd(hn::ConvertTo(DF(), sum), load(s.scales + j), hn::Zero(DF()));
+      store(hn::Mul(total, splat(s.row_scales[r])), s.out + r * s.out_ld + j);
+    }
 }
 
 }  // namespace
 
 const IntegerKernels& integer_table() {
   static constexpr IntegerKernels kKernels = {&quantize_rows, &unpack, &few_rows, &strip,
-                                              &exact_strip};
+                                              &scale_sums};
   return kKernels;
 }
 

@@ -20,10 +20,11 @@ struct QuantizedRows {
   int32_t* starts = nullptr;
 };
 
-/// Maximum number of rows of a strip.
-inline constexpr int64_t kStripRows = 12;
+/// Maximum number of rows of any strip. Rows of values are allocated in multiples of it, because tiles
+/// read rows behind the last.
+inline constexpr int64_t kMostStripRows = 32;
 
-/// Arguments of the product of up to kStripRows quantised rows and the 32 columns of a panel.
+/// Arguments of the product of a strip of quantised rows and the 32 columns of a panel.
 struct IntegerStrip {
   const int8_t* values = nullptr;  // of the first row
   int64_t ld = 0;
@@ -34,7 +35,14 @@ struct IntegerStrip {
   const float* scales = nullptr;  // [groups, 32] of the panel
   float* out = nullptr;           // [rows, 32], rows out_ld apart
   int64_t out_ld = 0;
-  int32_t* exact = nullptr;  // instead of `out`: sums without scales
+  int32_t* exact = nullptr;  // instead of `out`: sums without scales, of panels with one group
+};
+
+/// Computes strips: exact sums of integer products, multiplied by the scales.
+struct StripKernel {
+  using Function = void (*)(const IntegerStrip& s, const IntegerPanels& form);
+  Function run = nullptr;
+  int64_t rows = 0;  // of a strip, at most
 };
 
 struct IntegerKernels {
@@ -49,18 +57,18 @@ struct IntegerKernels {
   /// are form.k apart. Adds in the order of gemm()'s vector path, over blocks of k_step terms.
   void (*few_rows)(const float* x, int64_t rows, const uint8_t* panel, const float* scales,
                    const IntegerPanels& form, int64_t k_step, float* out);
-  /// Computes a strip: exact sums of integer products, multiplied by the scales.
-  void (*strip)(const IntegerStrip& s, const IntegerPanels& form);
-  /// Computes the sums of a strip of one group of 8 bits, into `exact`.
-  void (*exact_strip)(const IntegerStrip& s, const IntegerPanels& form);
+  StripKernel::Function strip;  // of any number of rows
+  /// Multiplies sums [rows, 32] of a panel with one group by its scales and those of the rows.
+  void (*scale_sums)(const IntegerStrip& s, const int32_t* sums);
 };
 
 /// Returns the kernels of the instruction set in use.
 const IntegerKernels& integer_kernels();
 
-/// Computes IntegerKernels::strip with 512-bit VPDPBUSD. Integer sums are the same bits.
-void vnni_strip(const IntegerStrip& s, const IntegerPanels& form);
-/// The same for IntegerKernels::exact_strip.
-void vnni_exact_strip(const IntegerStrip& s, const IntegerPanels& form);
+/// Strips by 512-bit VPDPBUSD, by AMX tiles (8 bits and one group), and by these tiles in plain C++.
+/// All give the bits of IntegerKernels::strip: integer sums are exact.
+StripKernel vnni_strips();
+StripKernel amx_strips();
+StripKernel emulated_amx_strips();
 
 }  // namespace brrr::cpu

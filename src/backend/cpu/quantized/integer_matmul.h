@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/cpu/products/gemm.h"
+#include "backend/cpu/quantized/integer_strips.h"
 #include "base/integer_panels.h"
 #include "runtime/backend.h"
 
@@ -17,6 +18,34 @@ std::string integer_matmul_refusal(const NodeView& product);
 
 /// Whether the node quantises its left operand ({left_bits} is 8).
 bool quantizes_left(const NodeView& product);
+
+/// A product with such a right operand: quantises the rows of the left one and multiplies integers, or
+/// dequantises the weight.
+class IntegerProduct {
+ public:
+  /// By the fastest strips that this processor has.
+  explicit IntegerProduct(const NodeView& product);
+  IntegerProduct(const NodeView& product, const StripKernel& strips);
+
+  int64_t scratch_bytes() const;
+  /// `a` and `b` are the operands; c may be null: then the epilogue takes the result.
+  void run(const void* a, const void* b, void* c, std::byte* scratch,
+           const GemmEpilogue& epilogue = {}) const;
+
+ private:
+  void multiply_integers(const GemmArgs& args, std::byte* scratch) const;
+  void multiply_block(const GemmArgs& args, const QuantizedRows& rows,
+                      const IntegerBlock& block) const;
+  void dequantize(GemmArgs args, std::byte* scratch) const;
+
+  int64_t values_ld() const;
+  int64_t value_bytes() const;
+  QuantizedRows rows_in(std::byte* scratch) const;
+
+  IntegerPanels form_;
+  GemmArgs args_;
+  StripKernel strips_;  // empty: dequantises
+};
 
 /// Returns the arguments of gemm(), without pointers, for a node that dequantises its weight.
 GemmArgs unpacking_gemm(const NodeView& product, const IntegerPanels& form);

@@ -17,6 +17,7 @@ namespace brrr::cpu {
 #if defined(__x86_64__)
 namespace {
 
+constexpr int64_t kStripRows = 12;
 // Bytes of a panel that are fetched into the L2 cache before they are read. A fetch into the L1
 // cache occupies one of its few fill buffers for as long as memory takes: on a Xeon (Emerald
 // Rapids) two threads then read 23 to 25 GB/s, and 27 to 30 through the L2 cache.
@@ -49,15 +50,16 @@ __attribute__((BRRR_VNNI, always_inline)) inline void add_four(const int8_t* a, 
 }
 
 /// Adds the sum of products over `steps` words of a group of terms, from each row's start on, times
-/// the group's scales to `out` ([kRows, 32], rows `out_ld` apart). Sums stay in registers: kRows x 2
+/// the group's scales to `out` ([kRows, 32], rows `out_ld` apart); kExact: stores the sums as the
+/// int32 that `out` holds instead. Sums stay in registers: kRows x 2
 /// of them, beside two vectors of the panel and one of the rows. GCC 12 keeps them there only as two
 /// arrays whose every loop is unrolled, which an empty asm statement ends; otherwise it stores each
 /// of them in each step, which takes twice as long.
-template <int kBits, int kRows>
+template <int kBits, int kRows, bool kExact>
 __attribute__((BRRR_VNNI, noinline)) void add_group(const uint8_t* words, const int8_t* a,
                                                     int64_t ld, int64_t steps,
                                                     const int32_t* starts, int64_t groups,
-                                                    const float* scales, float* out,
+                                                    const float* scales, void* out_words,
                                                     int64_t out_ld) {
   constexpr int64_t kWordTerms = 32 / kBits, kWord = kPanelColumns * 4;
   const __m512i low = _mm512_set1_epi32(0x0f0f0f0f);
@@ -85,6 +87,16 @@ __attribute__((BRRR_VNNI, noinline)) void add_group(const uint8_t* words, const 
   }
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) asm("" : "+v"(left_sums[r]), "+v"(right_sums[r]));
+  if constexpr (kExact) {
+    auto* exact = static_cast<int32_t*>(out_words);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r, exact += out_ld) {
+      _mm512_storeu_si512(exact, left_sums[r]);
+      _mm512_storeu_si512(exact + 16, right_sums[r]);
+    }
+    return;
+  }
+  auto* out = static_cast<float*>(out_words);
   const __m512 left_scales = _mm512_loadu_ps(scales), right_scales = _mm512_loadu_ps(scales + 16);
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r, out += out_ld) {
@@ -110,6 +122,9 @@ void strip_of(const IntegerStrip& s, const IntegerPanels& form) {
   constexpr int64_t kWordTerms = 32 / kBits, kWord = kPanelColumns * 4;
   const int64_t group = form.terms_of_group(), groups = form.groups();
   const uint8_t* words = s.panel;
+  if (kBits == 8 && s.exact != nullptr)
+    return add_group<kBits, kRows, true>(words, s.values, s.ld, ceil_div(form.k, kWordTerms),
+                                         s.row_starts, groups, nullptr, s.exact, s.out_ld);
   const float* scales = s.scales;
   for (int r = 0; r < kRows; ++r) std::fill_n(s.out + r * s.out_ld, kPanelColumns, 0.0f);
   for (int64_t g = 0, k = 0; g < groups; ++g, k += group, scales += kPanelColumns) {
@@ -118,8 +133,8 @@ void strip_of(const IntegerStrip& s, const IntegerPanels& form) {
       __builtin_prefetch(scales + kFarAhead / 4, 0, 2);
       __builtin_prefetch(scales + kFarAhead / 4 + 16, 0, 2);
     }
-    add_group<kBits, kRows>(words, s.values + k, s.ld, steps, s.row_starts + g, groups, scales,
-                            s.out, s.out_ld);
+    add_group<kBits, kRows, false>(words, s.values + k, s.ld, steps, s.row_starts + g, groups,
+                                   scales, s.out, s.out_ld);
     words += steps * kWord;
   }
   scale_rows(s);
@@ -127,50 +142,29 @@ void strip_of(const IntegerStrip& s, const IntegerPanels& form) {
 
 template <int kBits>
 void strip_rows(const IntegerStrip& s, const IntegerPanels& form) {
-  switch (s.rows) {
-    case 1:
-      return strip_of<kBits, 1>(s, form);
-    case 2:
-      return strip_of<kBits, 2>(s, form);
-    case 3:
-      return strip_of<kBits, 3>(s, form);
-    case 4:
-      return strip_of<kBits, 4>(s, form);
-    case 5:
-      return strip_of<kBits, 5>(s, form);
-    case 6:
-      return strip_of<kBits, 6>(s, form);
-    case 7:
-      return strip_of<kBits, 7>(s, form);
-    case 8:
-      return strip_of<kBits, 8>(s, form);
-    case 9:
-      return strip_of<kBits, 9>(s, form);
-    case 10:
-      return strip_of<kBits, 10>(s, form);
-    case 11:
-      return strip_of<kBits, 11>(s, form);
-    default:
-      return strip_of<kBits, 12>(s, form);
-  }
+  static constexpr StripKernel::Function kStrips[kStripRows] = {
+      &strip_of<kBits, 1>, &strip_of<kBits, 2>,  &strip_of<kBits, 3>,  &strip_of<kBits, 4>,
+      &strip_of<kBits, 5>, &strip_of<kBits, 6>,  &strip_of<kBits, 7>,  &strip_of<kBits, 8>,
+      &strip_of<kBits, 9>, &strip_of<kBits, 10>, &strip_of<kBits, 11>, &strip_of<kBits, 12>};
+  kStrips[s.rows - 1](s, form);
 }
 
-}  // namespace
-
 void vnni_strip(const IntegerStrip& s, const IntegerPanels& form) {
-  if (form.k == 0) {
-    for (int64_t r = 0; r < s.rows; ++r) std::fill_n(s.out + r * s.out_ld, kPanelColumns, 0.0f);
-    return;
-  }
+  if (form.k == 0) return integer_kernels().strip(s, form);
   if (form.bits == 8)
     strip_rows<8>(s, form);
   else
     strip_rows<4>(s, form);
 }
 #undef BRRR_VNNI
+
+}  // namespace
+
+StripKernel vnni_strips() { return {&vnni_strip, kStripRows}; }
 #else
-void vnni_strip(const IntegerStrip&, const IntegerPanels&) {
+StripKernel vnni_strips() {
   BRRR_CHECK(false, "no VPDPBUSD on this processor");
+  return {};
 }
 #endif
 

@@ -334,8 +334,8 @@ void DirectConv::finish(const Task& task, const Memory& memory) const {
 std::string DirectConv::refusal(const NodeView& v) {
   if (std::string refusal = conv_float_refusal(v); !refusal.empty()) return refusal;
   const ConvSizes s = sizes_of_conv(v);
-  constexpr int64_t kTileRows = 16, kTileTerms = 32;
-  if (gemm_packs_tiles(s.dtype) && s.mg() >= kTileRows && s.terms() >= kTileTerms)
+  constexpr int64_t kRowsOfTile = 16, kTermsOfTile = 32;
+  if (gemm_packs_tiles(s.dtype) && s.mg() >= kRowsOfTile && s.terms() >= kTermsOfTile)
     return "products that go by way of tiles";
   // Planes hold everything between the taps, so that a large dilation makes them mostly unused.
   constexpr double kMostFloats = 1 << 18, kMostTaps = 1 << 16;
