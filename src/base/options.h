@@ -161,6 +161,17 @@ class OptionTable {
     for (const auto& choice : choices) row.choices.push_back(choice[0]);
     return row;
   }
+  /// A field of a type of its own, which `parse` reads and `show` writes.
+  template <typename V>
+  Row& parsed(std::string name, V T::*field, std::function<V(const std::string&)> parse,
+              std::function<std::string(const V&)> show, std::string value, std::string help,
+              std::vector<std::string> aliases = {}) {
+    Row& row = add(std::move(name), OptionKind::kText, std::move(value), std::move(help),
+                   std::move(aliases));
+    row.set = [=](T& t, const std::string& s) { t.*field = parse(s); };
+    row.get = [=](const T& t) { return std::vector{show(t.*field)}; };
+    return row;
+  }
   /// Each value may hold several items apart by commas when `split` is set.
   Row& list(std::string name, std::vector<std::string> T::*field, bool split, std::string value,
             std::string help, std::vector<std::string> aliases = {}) {
@@ -243,32 +254,5 @@ class OptionTable {
   std::string group_;
   std::vector<Row> rows_;
 };
-
-/// What --precision is for: numbers of files, a training, or a model that only runs.
-enum class PrecisionUse : uint8_t { storage, training, inference };
-
-/// The spellings of the option --precision, for OptionTable::choice.
-inline std::vector<std::vector<std::string>> precision_choices(
-    PrecisionUse use = PrecisionUse::storage) {
-  std::vector<std::vector<std::string>> all{{"fp32", "f32", "float32", "float", "no", "32"},
-                                            {"bf16", "bfloat16", "bf16-mixed"},
-                                            {"fp16", "f16", "float16", "half", "16-mixed"}};
-  if (use == PrecisionUse::training) all.push_back({"fp8", "float8"});
-  if (use == PrecisionUse::inference) {
-    all.push_back({"int8", "int8-dynamic", "w8a8"});
-    all.push_back({"int8-weight-only", "w8a16"});
-    all.push_back({"int4", "int4-dynamic", "w4a8"});
-    all.push_back({"int4-weight-only", "w4a16"});
-  }
-  return all;
-}
-/// The help of a --precision for inference.
-inline constexpr const char* kPrecisionHelp =
-    "fp32; bf16, fp16: weights and products in 16 bits; int8, int4: weights in 8 or 4 bits, which "
-    "multiply rows in 8 bits; int8-weight-only, int4-weight-only: which multiply rows in 16 bits";
-/// What the model is computed in, but for products in 8 bits or with quantised weights.
-inline DType dtype_of_precision(const std::string& name) {
-  return name == "fp16" ? DType::f16 : name == "fp32" ? DType::f32 : DType::bf16;
-}
 
 }  // namespace brrr

@@ -29,7 +29,7 @@ struct ExportOptions {
   int64_t length = 0;    // 0: the model's context
   int64_t generate = 0;  // 0: the forward pass; else the positions of a greedy decoder
   int64_t opset = 18;
-  std::string dtype = "fp32";
+  Precision dtype = Precision::fp32;
   bool external_data = false;
   bool kv_cache = false;
   bool verify = true;
@@ -57,10 +57,11 @@ const OptionTable<ExportOptions>& export_table() {
     t.group("ONNX");
     t.integer("opset", &O::opset, onnx::kOldestExport, onnx::kNewestExport, "N",
               "version of the operators", {"opset-version"});
-    t.choice("dtype", &O::dtype, precision_choices(), "NAME",
-             "what matrices are stored in: fp32, or bf16 or fp16, converted to fp32 where they are "
-             "read",
-             {"precision"});
+    add_precision_row(
+        t, "dtype", &O::dtype, PrecisionUse::storage,
+        "what matrices are stored in: fp32, or bf16 or fp16, converted to fp32 where they are "
+        "read",
+        {"precision"});
     t.flag("external-data", &O::external_data,
            "write the weights to FILE.data beside the file (needed beyond 2 GB)",
            {"use-external-data-format"});

@@ -154,8 +154,8 @@ int plan_inference(const Arguments& args) {
   const RunnableArguments o = runnable_arguments(
       args, plan_table(), own, {"inference", "kernels", "measure", "kernel-rates"});
   use_threads(o.threads);
-  const std::shared_ptr<const Runnable> runnable = open_runnable(o.model);
-  const MadeInputs inputs = inputs_of(*runnable, o);
+  const NamedRunnable runnable = open_runnable(o.model, o.device);
+  const MadeInputs inputs = inputs_of(*runnable.runnable, o);
   // A plan may be for another machine: it is not refused, unless sizes depend on data.
   const Stopwatch watch;
   std::shared_ptr<infer::Runner> runner = runner_of(runnable, o, Refuses::never);
@@ -170,7 +170,7 @@ int plan_inference(const Arguments& args) {
   insight::RunnablePlan plan = insight::plan_runnable(*runner, inputs);
   plan.compile_ms = 1e3 * watch.seconds();
   plan.model = o.model;
-  plan.precision = o.precision;
+  plan.precision = runnable.precision(o).name;
   plan.was_run = must_run;
   const MemoryLimit limit = machine::memory_budget(o.device, o.memory_limit);
   std::vector<train::Session::ProgramUse> programs;

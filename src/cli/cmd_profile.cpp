@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/model_option.h"
 #include "cli/run_options.h"
 #include "cli/runnable_option.h"
 #include "insight/plan/plan.h"
@@ -52,6 +53,43 @@ const OptionTable<ProfileOptions>& profile_table() {
     return t;
   }();
   return table;
+}
+
+/// Takes --precision out of `given`: a model that only runs has values that a training lacks.
+std::optional<Precision> take_precision(KeyValues& given) {
+  std::optional<Precision> precision;
+  const auto& table = train::train_option_table();
+  std::erase_if(given, [&](const auto& option) {
+    const auto& [key, value] = option;
+    // The word of a folder or a file that add_run_file() put there names no option.
+    if (key.find(' ') != std::string::npos) return false;
+    const OptionInfo& info = table.find(key);
+    const bool is_flag = info.stands_for == "precision";  // --bf16, --fp16
+    if (!is_flag && info.name != "precision") return false;
+    try {
+      if (!is_flag)
+        precision = parse_precision(value, PrecisionUse::inference);
+      else if (parse_bool(value))
+        precision = parse_precision(info.name, PrecisionUse::inference);
+    } catch (const UserError& e) {
+      usage_error("--{}: {}", canonical_key(key), e.what());
+    }
+    return true;
+  });
+  return precision;
+}
+
+/// Sets what one batch or token is computed in: --precision, or, where it is not given, the
+/// precision of a folder with quantised weights.
+void set_precision(insight::WorkloadOptions& w, const DescribedRun& run,
+                   const std::optional<Precision>& given) {
+  if (given) {
+    w.options.precision = *given;
+  } else if (!run.folder.empty() && io::read_quantization(run.folder)) {
+    w.own = infer::own_precision(io::open_model(run.folder, {.reads_tokenizer = false}),
+                                 machine::backend_for(w.options.device));
+    w.options.precision = w.own->name;
+  }
 }
 
 /// Before anything is allocated.
@@ -164,8 +202,8 @@ int profile_file(const Arguments& args) {
       runnable_arguments(args, profile_table(), own, {"seconds", "trace", "html"});
   check_places(own);
   use_threads(o.threads);
-  const std::shared_ptr<const Runnable> runnable = open_runnable(o.model);
-  const MadeInputs inputs = inputs_of(*runnable, o);
+  const NamedRunnable runnable = open_runnable(o.model, o.device);
+  const MadeInputs inputs = inputs_of(*runnable.runnable, o);
   const std::shared_ptr<infer::Runner> runner = runner_of(runnable, o);
   const Stopwatch watch;
   prepare(*runner, inputs);
@@ -180,7 +218,7 @@ int profile_file(const Arguments& args) {
   p.mode = Mode::inference;
   std::string sizes;
   for (const AxisSize& size : inputs.sizes) sizes += fmt::format(", {} = {}", size.name, size.size);
-  p.title = fmt::format("{}: a run{}, {}", o.model, sizes, o.precision);
+  p.title = fmt::format("{}: a run{}, {}", o.model, sizes, runnable.precision(o).name);
   write_profile(p, o.json, own, [] { return insight::Pictures(); });
   return 0;
 }
@@ -189,7 +227,7 @@ int run_profile(const Arguments& typed) {
   const Arguments args = with_model_as_word(typed);
   if (module_named(args)) return profile_file(args);
   ProfileOptions own;
-  const KeyValues given = options_of_run(args, profile_table(), own);
+  KeyValues given = options_of_run(args, profile_table(), own);
   refuse_without_file(own.inputs, own.sizes);
   if (own.inference && own.generate)
     usage_error("--inference and --generate: expected one of them; got both");
@@ -201,6 +239,8 @@ int run_profile(const Arguments& typed) {
   if (const std::string list = without_effect(args.given, mode); !list.empty())
     tell("note: no effect on what is timed: {}\n", list);
   check_places(own);
+  const std::optional<Precision> precision =
+      mode == Mode::training ? std::nullopt : take_precision(given);
   DescribedRun run = describe_run(given, WantsData::if_named);
   train::TrainOptions& o = run.options;
   if (o.wants_fit())
@@ -216,6 +256,8 @@ int run_profile(const Arguments& typed) {
   insight::WorkloadOptions w;
   w.mode = mode;
   w.options = o;
+  if (mode != Mode::training) set_precision(w, run, precision);
+  o.precision = w.options.precision;
   w.model = run.model;
   w.data = run.data ? &*run.data : nullptr;
   w.prompt = own.prompt > 0 ? own.prompt : std::min<int64_t>(64, run.model->sizes().context / 2);

@@ -271,7 +271,8 @@ int run_run(const Arguments& args) {
   if (!options.output_dir.empty()) create_folder(options.output_dir);
 
   const Stopwatch load;
-  const std::shared_ptr<const Runnable> module = open_runnable(options.model);
+  const NamedRunnable opened = open_runnable(options.model, options.device);
+  const std::shared_ptr<const Runnable> module = opened.runnable;
   const bool takes_inputs =
       std::ranges::any_of(module->inputs(), [](const Port& p) { return !p.is_optional; });
   if (inputs.empty() && !options.random && (takes_inputs || options.output_dir.empty()))
@@ -282,7 +283,7 @@ int run_run(const Arguments& args) {
     inputs = std::move(made.values);
   }
   if (!options.output_dir.empty()) check_file_names(*module, options.wanted);
-  const std::shared_ptr<infer::Runner> runner = runner_of(module, options);
+  const std::shared_ptr<infer::Runner> runner = runner_of(opened, options);
   PortValues outputs = runner->run(inputs, options.wanted);
   const double load_ms = load.seconds() * 1000;
   std::vector<double> times;

@@ -149,7 +149,7 @@ int generate_with_file(const infer::GenerateOptions& o) {
   how.device = o.device;
   how.precision = o.precision;
   how.memory_limit = o.memory_limit;
-  const std::shared_ptr<infer::Runner> runner = runner_of(module, how);
+  const std::shared_ptr<infer::Runner> runner = runner_of({module, std::nullopt}, how);
   PortValues inputs;
   inputs.emplace("prompt", HostTensor::of<int32_t>({std::ssize(prompt)}, prompt));
   inputs.emplace("max_new_tokens", HostTensor::of<int32_t>({}, {static_cast<int32_t>(most)}));

@@ -78,11 +78,6 @@ io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions&
   return io::open_model(find_named_model(name), options);
 }
 
-RunPrecision own_precision(const io::ModelFolder& model, const std::string& device) {
-  if (machine::backend_for(device).memory_bytes > 0) return {DType::bf16, {}};
-  return {DType::bf16, model.own_quantization()};
-}
-
 std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& name) {
   const auto folder =
       std::make_shared<const io::ModelFolder>(open_named_model(name, {.reads_tokenizer = false}));

@@ -6,7 +6,8 @@
 #include "base/options.h"
 #include "folders/model_folder.h"
 #include "infer/room.h"
-#include "passes/pipeline.h"
+#include "infer/run_precision.h"
+#include "machine/device.h"
 #include "train/fit.h"
 
 namespace brrr::cli {
@@ -28,27 +29,22 @@ io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions&
 /// encoder make the vectors.
 std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& name);
 
-/// What a model is computed in.
-struct RunPrecision {
-  DType dtype = DType::f32;
-  WeightQuantization quantization;
-};
-/// What a folder with quantised weights asks for: its own integers on a CPU, bf16 on a GPU, which
-/// multiplies none.
-RunPrecision own_precision(const io::ModelFolder& model, const std::string& device);
+using infer::RunPrecision;
 /// What --precision says, or, where it is not given, the folder's own precision.
 template <typename Options>
 RunPrecision precision_of(const Options& o, const io::ModelFolder& model) {
-  if (model.quantization && !o.has_precision()) return own_precision(model, o.device);
-  return {dtype_of_precision(o.precision), quantization_of_precision(o.precision)};
+  if (!o.has_precision())
+    if (auto own = infer::own_precision(model, machine::backend_for(o.device))) return *own;
+  return infer::run_precision(o.precision);
 }
 
 /// What an inference with these options may take, --memory-limit or what there is; `advice` says
 /// what makes it take less besides a lower precision.
 template <typename Options>
 infer::Memory memory_of(const Options& o, const std::string& advice) {
-  return {machine::memory_budget(o.device, o.memory_limit),
-          (o.precision == "fp32" ? "--precision bf16, " : "") + advice + ", a smaller model"};
+  return {
+      machine::memory_budget(o.device, o.memory_limit),
+      (o.precision == Precision::fp32 ? "--precision bf16, " : "") + advice + ", a smaller model"};
 }
 
 }  // namespace brrr::cli

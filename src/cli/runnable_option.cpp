@@ -107,29 +107,35 @@ ModuleFiles module_files(const std::string& name) {
   return {};
 }
 
-std::shared_ptr<const Runnable> open_runnable(const std::string& name) {
-  std::error_code ignored;
-  if (fs::is_regular_file(name, ignored)) return modules::open_module(name);
-  if (const ModuleFiles files = module_files(name); !files.file.empty())
-    return modules::open_module(files.file);
-  const std::shared_ptr<const io::ModelFolder> folder = open_exchange_model(name);
-  return infer::exchange_runnable(folder->definition, folder->weights);
+infer::RunPrecision NamedRunnable::precision(const RunnableArguments& options) const {
+  if (own && !options.is_precision_given) return *own;
+  return infer::run_precision(options.precision);
 }
 
-std::shared_ptr<infer::Runner> runner_of(const std::shared_ptr<const Runnable>& runnable,
+NamedRunnable open_runnable(const std::string& name, const std::string& device) {
+  std::error_code ignored;
+  if (fs::is_regular_file(name, ignored)) return {modules::open_module(name), std::nullopt};
+  if (const ModuleFiles files = module_files(name); !files.file.empty())
+    return {modules::open_module(files.file), std::nullopt};
+  const std::shared_ptr<const io::ModelFolder> folder = open_exchange_model(name);
+  return {infer::exchange_runnable(folder->definition, folder->weights),
+          infer::own_precision(*folder, machine::backend_for(device))};
+}
+
+std::shared_ptr<infer::Runner> runner_of(const NamedRunnable& named,
                                          const RunnableArguments& options, Refuses refuses) {
   RunnableOptions how;
-  how.passes = for_inference(dtype_of_precision(options.precision),
-                             quantization_of_precision(options.precision));
+  const infer::RunPrecision precision = named.precision(options);
+  how.passes = for_inference(precision.dtype, precision.quantization);
   how.passes.disabled = {options.disabled.begin(), options.disabled.end()};
   how.compile = options.compile;
   how.explain = options.explain;
   how.passes.dump_folder = options.dump_folder;
   const std::string advice =
-      options.precision == "fp32" ? "--precision bf16, smaller inputs" : "smaller inputs";
+      precision.dtype == DType::f32 ? "--precision bf16, smaller inputs" : "smaller inputs";
   infer::Memory memory{machine::memory_budget(options.device, options.memory_limit), advice};
   memory.is_only_planned = refuses == Refuses::never;
-  return std::make_shared<infer::Runner>(runnable, machine::backend_for(options.device), how,
+  return std::make_shared<infer::Runner>(named.runnable, machine::backend_for(options.device), how,
                                          memory);
 }
 

@@ -12,8 +12,10 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/options.h"
+#include "infer/run_precision.h"
 #include "infer/runner.h"
 #include "machine/device.h"
+#include "passes/precision/precision.h"
 #include "runtime/made_inputs.h"
 #include "runtime/runnable_session.h"
 
@@ -25,8 +27,9 @@ struct RunnableArguments {
   std::vector<std::string> sizes;   // NAME=N
   bool json = false;
   std::string device = "auto";
-  std::string precision = "fp32";
-  std::string memory_limit;  // "6GiB"; "": what there is
+  Precision precision = Precision::fp32;
+  bool is_precision_given = false;  // else a quantised folder is computed as it says
+  std::string memory_limit;         // "6GiB"; "": what there is
   int64_t threads = 0;
   std::vector<std::string> disabled;
   bool compile = true;
@@ -55,8 +58,12 @@ template <typename T>
 void add_runnable_rows(OptionTable<T>& t) {
   t.flag("json", &T::json, "one JSON object with the result on standard output");
   machine::add_device_row(t);
-  t.choice("precision", &T::precision, precision_choices(PrecisionUse::inference), "NAME",
-           kPrecisionHelp, {"dtype"});
+  auto& precision = add_precision_row(t, "precision", &T::precision, PrecisionUse::inference,
+                                      kPrecisionHelp, {"dtype"});
+  precision.set = [set = precision.set](T& o, const std::string& s) {
+    set(o, s);
+    o.is_precision_given = true;
+  };
   machine::add_memory_row(t);
   t.integer("threads", &T::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
@@ -89,13 +96,19 @@ struct ModuleFiles {
 };
 ModuleFiles module_files(const std::string& name);
 
+struct NamedRunnable {
+  std::shared_ptr<const Runnable> runnable;
+  std::optional<infer::RunPrecision> own;  // of a folder with quantised weights
+  /// What --precision says, or, where it is not given, the folder's own precision.
+  infer::RunPrecision precision(const RunnableArguments& options) const;
+};
 /// Opens an ONNX or .brrr file (module_files), or a model's folder with the inputs and outputs that
 /// its files for other runtimes have (Model::exchange). Throws UserError.
-std::shared_ptr<const Runnable> open_runnable(const std::string& name);
+NamedRunnable open_runnable(const std::string& name, const std::string& device);
 
 /// Its runner, refused where --memory-limit, or what there is, is too little.
 enum class Refuses { beyond_memory, never };
-std::shared_ptr<infer::Runner> runner_of(const std::shared_ptr<const Runnable>& runnable,
+std::shared_ptr<infer::Runner> runner_of(const NamedRunnable& runnable,
                                          const RunnableArguments& options,
                                          Refuses refuses = Refuses::beyond_memory);
 

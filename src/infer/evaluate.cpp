@@ -10,9 +10,8 @@
 #include "runtime/made_inputs.h"
 
 namespace brrr::infer {
-namespace {
 
-std::string fault_of(double loss, const io::ModelFolder& model) {
+std::string fault_of_loss(double loss, const io::ModelFolder& model) {
   const std::string what =
       fmt::format("the loss is {}", std::isnan(loss) ? "not a number" : "infinite");
   std::vector<float> values;
@@ -30,8 +29,6 @@ std::string fault_of(double loss, const io::ModelFolder& model) {
       "earlier checkpoint",
       what);
 }
-
-}  // namespace
 
 Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
                     const Backend& backend, const EvaluateOptions& options) {
@@ -81,7 +78,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
     result.tokens += batch.count;
     if (options.progress) options.progress(i + 1, batches);
     if (!std::isfinite(result.loss)) {  // no later batch can mend it
-      result.fault = fault_of(result.loss, model);
+      result.fault = fault_of_loss(result.loss, model);
       break;
     }
   }

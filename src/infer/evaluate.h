@@ -30,6 +30,10 @@ struct EvaluateOptions {
   std::function<void(int64_t done, int64_t total)> progress = {};  // in batches
 };
 
+/// Why a model's loss is no finite number, in a sentence that names the first tensor with NaN or
+/// infinity.
+std::string fault_of_loss(double loss, const io::ModelFolder& model);
+
 /// Throws UserError for text with fewer than two tokens, a context the model does not have, or ids
 /// outside its vocabulary.
 Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,

@@ -48,8 +48,8 @@ void add_running_rows(OptionTable<T>& t, const char* json_help =
             "maximum texts per batch (0: as many as --batch-tokens allows)",
             {"per-device-eval-batch-size"});
   t.flag("json", &T::json, json_help);
-  t.choice("precision", &T::precision, precision_choices(PrecisionUse::inference), "NAME",
-           kPrecisionHelp, {"dtype"});
+  add_precision_row(t, "precision", &T::precision, PrecisionUse::inference, kPrecisionHelp,
+                    {"dtype"});
   machine::add_device_row(t);
   machine::add_memory_row(t);
   t.integer("threads", &T::threads, 0, 4096, "N",
@@ -146,8 +146,8 @@ const OptionTable<GenerateOptions>& generate_option_table() {
            {"use-cache"});
     t.flag("stream", &O::stream, "print tokens as they are generated");
     t.flag("json", &O::json, "one JSON object with the result on standard output");
-    t.choice("precision", &O::precision, precision_choices(PrecisionUse::inference), "NAME",
-             kPrecisionHelp, {"dtype"});
+    add_precision_row(t, "precision", &O::precision, PrecisionUse::inference, kPrecisionHelp,
+                      {"dtype"});
     machine::add_device_row(t);
     machine::add_memory_row(t);
     t.integer("context", &O::context, 0, 1 << 24, "N",
@@ -266,8 +266,8 @@ const OptionTable<EvalOptions>& eval_option_table() {
               {"block-size"});
     t.flag("disable-tqdm", &O::disable_tqdm, "plain lines instead of a progress bar");
     t.flag("json", &O::json, "one JSON object with the result on standard output");
-    t.choice("precision", &O::precision, precision_choices(PrecisionUse::inference), "NAME",
-             kPrecisionHelp, {"dtype"});
+    add_precision_row(t, "precision", &O::precision, PrecisionUse::inference, kPrecisionHelp,
+                      {"dtype"});
     machine::add_device_row(t);
     machine::add_memory_row(t);
     t.integer("threads", &O::threads, 0, 4096, "N",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "passes/precision/precision.h"
 
 namespace brrr::infer {
 
@@ -46,7 +47,7 @@ struct GenerateOptions {
   bool ordered = false;          // answers in the order of the prompts, not as they end
   bool logprobs = false;
   bool json = false;  // one JSON object on standard output
-  std::string precision = "fp32";
+  Precision precision = Precision::fp32;
   std::string device = "auto";
   std::string memory_limit;  // "6GiB", of the process or of a GPU; "": what there is
   int64_t threads = 0;
@@ -81,7 +82,7 @@ struct EvalOptions {
   int64_t context = 0;  // 0: the model's
   bool disable_tqdm = false;
   bool json = false;
-  std::string precision = "fp32";
+  Precision precision = Precision::fp32;
   bool is_precision_given = false;  // else a quantised folder is computed as it says
   std::string device = "auto";
   std::string memory_limit;  // as GenerateOptions has it
@@ -105,7 +106,7 @@ struct TextsOptions {
   int64_t batch_tokens = 16384;   // of a batch; a longer text is computed alone
   int64_t batch_size = 0;         // texts of a batch; 0: as many as batch_tokens allows
   bool json = false;
-  std::string precision = "fp32";
+  Precision precision = Precision::fp32;
   bool is_precision_given = false;  // else a quantised folder is computed as it says
   std::string device = "auto";
   std::string memory_limit;  // "6GiB"; "": what there is

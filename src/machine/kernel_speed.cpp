@@ -57,13 +57,14 @@ double product_seconds(const KernelSpeed& s, const ProductSize& size, DType dtyp
                                       static_cast<int64_t>(size.n), static_cast<int64_t>(size.k));
 }
 
-double seconds_of_product(const KernelSpeed& s, const Node& node, std::span<const Type> in) {
+double seconds_of_product(const KernelSpeed& s, const Node& node, std::span<const Type> in,
+                          DType factors) {
   const Type &a = in[0], &b = in[1];
   const bool ta = node.attrs.get_or<bool>("transpose_a", false);
   const bool tb = node.op->product->is_scaled || node.attrs.get_or<bool>("transpose_b", false);
   const double n = dim(b, tb ? -2 : -1), k = dim(a, ta ? -2 : -1);
   const auto results = static_cast<double>(node.results[0].shape.elements());
-  return product_seconds(s, {results / std::max(n, 1.0), n, k}, a.dtype, ta, tb,
+  return product_seconds(s, {results / std::max(n, 1.0), n, k}, factors, ta, tb,
                          !b.storage.is_plain());
 }
 
@@ -101,7 +102,7 @@ double arithmetic_seconds(const KernelSpeed& s, const Graph& g, NodeId id, bool 
   const Cost cost = cost_of(g, id);
   if (op.is_attention) return seconds_of_attention(s, node, in, cost.flops);
   if (op.loss && op.loss->from_product) return seconds_of_head(s, node, in);
-  if (op.product) return seconds_of_product(s, node, in);
+  if (op.product) return seconds_of_product(s, node, in, factor_dtype(g, id));
   if (op.op_class == OpClass::contraction && cost.flops > 0) {  // convolutions
     constexpr double kOfAProduct = 0.7;
     const ProductSpeed* speed = s.find_product(in[0].dtype, false, false, false);
@@ -118,6 +119,12 @@ double arithmetic_seconds(const KernelSpeed& s, const Graph& g, NodeId id, bool 
 }
 
 }  // namespace
+
+DType factor_dtype(const Graph& g, NodeId id) {
+  const Node& node = g.node(id);
+  return node.attrs.get_or<int64_t>("left_bits", 0) == 8 ? DType::i8
+                                                         : g.type(node.operands[0]).dtype;
+}
 
 const ProductSpeed* KernelSpeed::find_product(DType dtype, bool ta, bool tb, bool packed) const {
   const auto find = [&](DType t, bool with_packed) -> const ProductSpeed* {

@@ -20,7 +20,7 @@ namespace brrr::machine {
 struct ProductSpeed {
   DType dtype = DType::f32;
   bool transpose_a = false, transpose_b = false;
-  bool packed = false;        // b lies in panels (base/panels.h)
+  bool packed = false;        // b lies in panels (base/panels.h); i8: a is quantised by rows
   std::vector<double> flops;  // per second
   bool operator==(const ProductSpeed&) const = default;
 };
@@ -73,6 +73,10 @@ KernelSpeed kernel_speed_from_json(std::string_view text);
 /// kernel add to the arithmetic; beyond them it is that of the nearest.
 double product_flops(const ProductSpeed& speed, int64_t m, int64_t n, int64_t k);
 double attention_flops(const AttentionSpeed& speed, int64_t length, int64_t width);
+
+/// The dtype in which a contraction multiplies: i8 where the rows of its left operand are quantised
+/// as it reads them, else the dtype of that operand.
+DType factor_dtype(const Graph& graph, NodeId id);
 
 /// Seconds of one node.
 double kernel_seconds(const Graph& graph, NodeId id, const KernelSpeed& speed);

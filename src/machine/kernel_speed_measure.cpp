@@ -107,6 +107,29 @@ ProductSpeed product_speed(DType dtype, bool ta, bool tb, bool packed) {
   return speed;
 }
 
+/// The rate of a product with a weight in integer panels, whose left operand is quantised by rows.
+ProductSpeed quantized_product_speed() {
+  ProductSpeed speed{DType::i8, false, false, true, {}};
+  for (const int64_t m : kProductRows)
+    for (const int64_t n : kProductColumns)
+      for (const int64_t k : kProductTerms) {
+        Graph g;
+        const Value a = g.input("a", {DType::bf16, {m, k}}, Role::state);
+        Type right{DType::bf16, {k, n}};
+        right.storage = {right_layout(false), {.bits = 8, .axis = 0, .group = 0}};
+        const std::vector<Value> operands{a, g.input("b", right, Role::state)};
+        g.output(
+            "y",
+            call(Op::matmul, operands,
+                 {{"transpose_a", false}, {"transpose_b", false}, {"left_bits", int64_t{8}}})[0]);
+        SpeedTrial trial(g);
+        const double seconds =
+            trial.seconds([](const Node& node) { return node.op->product.has_value(); });
+        speed.flops.push_back(2e0 * static_cast<double>(m * n * k) / std::max(seconds, 1e-9));
+      }
+  return speed;
+}
+
 /// The time of a loss head over that of its products.
 double head_factor(const KernelSpeed& speed) {
   constexpr int64_t kRows = 256, kWidth = 256, kClasses = 2048;
@@ -292,6 +315,7 @@ KernelSpeed measure_kernels(int64_t memory_bytes) {
     s.products.push_back(product_speed(dtype, false, false, true));
   }
   s.products.push_back(product_speed(DType::i8, false, false, false));
+  s.products.push_back(quantized_product_speed());
   for (const DType dtype : {DType::f32, DType::bf16}) measure_attention(s, dtype);
   measure_elements(s);
   s.chained = chained_seconds();

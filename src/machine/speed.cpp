@@ -24,7 +24,7 @@ namespace {
 constexpr double kSecondsEach = 0.03;                // of a measured rate
 constexpr int64_t kMeasureBytes = int64_t{2} << 30;  // an eighth of it is one of two buffers
 
-constexpr int kFormat = 2;  // of the file in the cache
+constexpr int kFormat = 3;  // of the file in the cache
 // Less memory than this is no room for measuring kernels.
 constexpr int64_t kKernelRoom = int64_t{64} << 20;
 
@@ -65,6 +65,7 @@ std::optional<MachineSpeed> read_speed() {
     s.f32 = j.at("f32").get<double>();
     s.bf16 = j.at("bf16").get<double>();
     s.f16 = j.at("f16").get<double>();
+    s.int8 = j.at("int8").get<double>();
     s.memory = j.at("memory").get<double>();
     s.cache = j.at("cache").get<double>();
     s.cache_bytes = j.at("cache_bytes").get<int64_t>();
@@ -81,10 +82,15 @@ void keep_speed(const MachineSpeed& s) {
   try {
     const fs::path path = speed_file();
     create_folder(path.parent_path());
-    const io::Json j{{"f32", s.f32},     {"bf16", s.bf16},
-                     {"f16", s.f16},     {"memory", s.memory},
-                     {"cache", s.cache}, {"cache_bytes", s.cache_bytes},
-                     {"date", today()},  {"kernels", io::Json::parse(to_json(*s.kernels))}};
+    const io::Json j{{"f32", s.f32},
+                     {"bf16", s.bf16},
+                     {"f16", s.f16},
+                     {"int8", s.int8},
+                     {"memory", s.memory},
+                     {"cache", s.cache},
+                     {"cache_bytes", s.cache_bytes},
+                     {"date", today()},
+                     {"kernels", io::Json::parse(to_json(*s.kernels))}};
     write_file_atomically(path, j.dump(2) + "\n");
   } catch (const std::exception&) {  // the next process measures again
   }
@@ -100,6 +106,7 @@ MachineSpeed measure_speed(int64_t memory_limit, Measure measure) {
   s.f32 = cpu::fastest_rate(peaks, "f32");
   s.bf16 = cpu::fastest_rate(peaks, "bf16");
   s.f16 = cpu::fastest_rate(peaks, "f16");
+  s.int8 = cpu::fastest_rate(peaks, "int8");
   const int64_t l2 = cache_size(_SC_LEVEL2_CACHE_SIZE), l3 = cache_size(_SC_LEVEL3_CACHE_SIZE);
   const cpu::Bandwidth b = cpu::measure_bandwidth(l2, l3, memory_limit, kSecondsEach);
   s.memory = b.read;
@@ -113,9 +120,11 @@ MachineSpeed measure_speed(int64_t memory_limit, Measure measure) {
   return s;
 }
 
-/// Peak FLOP/s of products whose factors are `dtype`; without a 16-bit unit they run in f32.
+/// Peak operations per second of products whose factors are `dtype`; without a unit for it they
+/// run in f32.
 double product_rate(const MachineSpeed& s, DType dtype) {
   if (dtype == DType::bf16) return std::max(s.f32, s.bf16);
+  if (dtype == DType::i8) return std::max(s.f32, s.int8);
   return s.f32;
 }
 
@@ -130,7 +139,7 @@ double predict_node(const Graph& g, NodeId id, const MachineSpeed& s) {
   const double traffic = bytes / (cached ? s.cache : s.memory) / kMemoryShare;
   double rate = s.f32 * kVectorShare;
   if (class_of(node) == OpClass::contraction) {
-    const DType dtype = g.type(node.operands[0]).dtype;
+    const DType dtype = factor_dtype(g, id);
     const bool product = !node.op->is_attention;
     rate = product_rate(s, dtype) * (product ? kProductShare : kAttentionShare);
   }
@@ -179,7 +188,7 @@ std::string rates_text(const MachineSpeed& s, DType dtype) {
   const bool is_measured = s.kernels != nullptr;
   double products = product_rate(s, dtype);
   if (is_measured)
-    if (const ProductSpeed* p = s.kernels->find_product(dtype, false, false, false))
+    if (const ProductSpeed* p = s.kernels->find_product(dtype, false, false, dtype == DType::i8))
       products = product_flops(*p, 768, 768, 768);
   return fmt::format("{} of {}: {} T{}/s; {} GB/s; {}", is_measured ? "products" : "peak",
                      name_of(dtype), two_digits_text(1e-12 * products),

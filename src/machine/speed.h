@@ -27,6 +27,7 @@ struct MachineSpeed {
   int64_t left_bytes = 0;             // resident bytes that measuring leaked into this process
   double other_processors = 0;        // processors' worth of time that other work had meanwhile
   std::shared_ptr<const KernelSpeed> kernels = {};  // null: not measured, only the peaks are known
+  double int8 = 0;  // operations per second on 8-bit integers; 0: no unit
 };
 /// "products of fp32 at 0.12 TFLOP/s, memory 21 GB/s, measured 2026-03-01": the rates by which a
 /// step is predicted whose products have factors of `dtype`.

@@ -193,12 +193,25 @@ PipelineOptions for_inference(DType precision, const WeightQuantization& quantiz
   return options;
 }
 
-Quantization quantization_of_precision(std::string_view name) {
-  if (name == "int8") return {.bits = 8, .of_rows = true};
-  if (name == "int8-weight-only") return {.bits = 8};
-  if (name == "int4") return {.bits = 4, .group = 32, .of_rows = true};
-  if (name == "int4-weight-only") return {.bits = 4, .group = 32};
-  return {};
+Quantization quantization_of_precision(Precision precision) {
+  switch (precision) {
+    case Precision::int8:
+      return {.bits = 8, .of_rows = true};
+    case Precision::int8_weight_only:
+      return {.bits = 8};
+    case Precision::int4:
+      return {.bits = 4, .group = 32, .of_rows = true};
+    case Precision::int4_weight_only:
+      return {.bits = 4, .group = 32};
+    default:
+      return {};
+  }
+}
+
+Precision precision_of(const Quantization& q) {
+  BRRR_CHECK(q.bits == 8 || q.bits == 4, "no --precision quantises to {} bits", q.bits);
+  if (q.bits == 8) return q.of_rows ? Precision::int8 : Precision::int8_weight_only;
+  return q.of_rows ? Precision::int4 : Precision::int4_weight_only;
 }
 
 Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& options,

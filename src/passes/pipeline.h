@@ -5,11 +5,11 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "passes/memory/rematerialize.h"
 #include "passes/passes.h"
+#include "passes/precision/precision.h"
 #include "passes/weights/weight_choice.h"
 
 namespace brrr {
@@ -42,8 +42,10 @@ struct PipelineOptions {
 PipelineOptions for_inference(DType precision, const WeightQuantization& quantization = {});
 
 /// How --precision quantises: int8 and int4 (groups of 32 terms) quantise weights and the rows that
-/// they multiply, int8-weight-only and int4-weight-only weights alone; other names nothing.
-Quantization quantization_of_precision(std::string_view name);
+/// they multiply, int8-weight-only and int4-weight-only weights alone; others nothing.
+Quantization quantization_of_precision(Precision precision);
+/// The value of --precision whose bits and rows are these, whatever the groups; 8 or 4 bits.
+Precision precision_of(const Quantization& quantization);
 
 struct PassRecord {
   std::string name;

@@ -14,6 +14,7 @@
 
 #include "base/options.h"
 #include "models/model.h"
+#include "passes/precision/precision.h"
 
 namespace brrr::train {
 
@@ -111,10 +112,10 @@ struct TrainOptions {
 
   // The machine.
   std::string device = "auto";
-  std::string precision = "fp32";                    // fp32, bf16, fp16, fp8: mixed but for fp32
+  Precision precision = Precision::fp32;             // mixed but for fp32
   std::string float32_matmul_precision = "highest";  // highest, high, medium
   double init_loss_scale = 65536;                    // of fp16
-  std::string param_dtype = "fp32";                  // fp32, or bf16: no fp32 copy of matrices
+  Precision param_dtype = Precision::fp32;           // fp32, or bf16: no fp32 copy of matrices
   int64_t threads = 0;                               // 0: all that the process may use
   std::string memory_limit;                          // "6GiB"; "": what the process may use
   std::string fit = "false";                         // "true", or "all": the optimizer, too

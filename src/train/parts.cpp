@@ -69,8 +69,8 @@ SessionOptions session_options(const TrainOptions& o) {
   s.optimizer.weight_decay = o.weight_decay;
   s.optimizer.momentum = o.momentum;
   s.optimizer.muon_rate = o.muon_learning_rate / std::max(o.learning_rate, 1e-30);
-  s.fp8 = o.precision == "fp8";
-  if (o.precision == "bf16" || s.fp8) s.optimizer.muon_products = DType::bf16;
+  s.fp8 = o.precision == Precision::fp8;
+  if (o.precision == Precision::bfloat16 || s.fp8) s.optimizer.muon_products = DType::bf16;
   s.optimizer.scale_parameter = o.relative_step;
   s.optimizer.max_grad_norm = o.max_grad_norm;
   s.optimizer.fused = o.fused_optimizer;
@@ -92,20 +92,20 @@ SessionOptions session_options(const TrainOptions& o) {
   return s;
 }
 
-std::vector<std::string> emulation_notes(const std::string& precision, const Program& program) {
+std::vector<std::string> emulation_notes(Precision precision, const Program& program) {
   std::vector<std::string> notes;
-  if (precision == "fp32") return notes;
+  if (precision == Precision::fp32) return notes;
   bool has_scales = false, multiplies = false;  // in 8 bits
   for (NodeId id = 0; id < program.graph().size(); ++id)
     machine::each_part(program.graph(), id, [&](const OpDef& op, const Cost&) {
       has_scales |= op.id == Op::quantize_scale;
       multiplies |= op.product && op.product->is_scaled;
     });
-  if (precision == "fp8" && !has_scales && !multiplies)
+  if (precision == Precision::fp8 && !has_scales && !multiplies)
     notes.emplace_back(
         "note: --precision fp8 runs as --precision bf16 here: no product of a block has sizes that "
         "are multiples of 16, which 8-bit products need");
-  else if (precision == "fp8" && !multiplies)
+  else if (precision == Precision::fp8 && !multiplies)
     notes.emplace_back(
         "note: this device has no 8-bit products: --precision fp8 is emulated (operands are "
         "rounded to 8 bits, products run in bf16), which is much slower than --precision bf16");

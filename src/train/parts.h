@@ -32,7 +32,7 @@ SessionOptions session_options(const TrainOptions& options);
 /// What people should know of a precision that this device has no unit for, a note each. Where none
 /// multiplies 16-bit numbers, the kernels widen them as they read; where none takes 8-bit numbers,
 /// they are rounded as such a unit would and multiplied in 16.
-std::vector<std::string> emulation_notes(const std::string& precision, const Program& program);
+std::vector<std::string> emulation_notes(Precision precision, const Program& program);
 
 /// "reading and tokenising 45.6 MB of text", where that takes long enough for somebody to wonder;
 /// else "": an error in a small file stands alone.

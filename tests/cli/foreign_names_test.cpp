@@ -209,7 +209,7 @@ TEST(ForeignNames, EveryArgumentOfTheExampleScriptsIsUnderstood) {
   EXPECT_EQ(shown(o, "n-embd"), "64");
   EXPECT_EQ(shown(o, "n-layer"), "2");
   EXPECT_EQ(o.val_fraction, 0.05);
-  EXPECT_EQ(o.param_dtype, "bf16");
+  EXPECT_EQ(o.param_dtype, Precision::bfloat16);
   EXPECT_EQ(o.save_total_limit, 0);
   EXPECT_EQ(o.warmup_steps, 3);
   EXPECT_EQ(o.max_steps, 9);

@@ -81,7 +81,8 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"device", "gpu", "expected auto, cpu, cuda"},
       {"device", "cuda:sm_75", "cuda:sm_80"},
       {"precision", "fp4", "fp32, bf16, fp16, fp8"},
-      {"dtype", "int8", "fp32, bf16, fp16"},
+      {"dtype", "int8", "int8 is for a trained model that only runs: `plan` and `profile` take it"},
+      {"precision", "w4a16", "quantise afterwards with `brrr quantize`"},
       {"bf16", "maybe", "true or false"},
       {"fp16", "2", "true or false"},
       {"float32_matmul_precision", "low", "highest, high, medium"},
@@ -209,7 +210,7 @@ TEST(TrainOptionErrors, ContradictionsNameBoth) {
   write_file_atomically(toml, "bf16 = true\nwarmup_steps = 7\n");
   const TrainOptions o =
       resolve({{"config", toml}, {"precision", "fp16"}, {"warmup_ratio", "0.5"}});
-  EXPECT_EQ(o.precision, "fp16");
+  EXPECT_EQ(o.precision, Precision::fp16);
   EXPECT_EQ(o.warmup_steps, 0.5);
 }
 

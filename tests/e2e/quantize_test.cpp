@@ -65,6 +65,35 @@ TEST_F(QuantizeRuns, ALanguageModelKeepsItsLoss) {
   EXPECT_FALSE(fs::exists(path("again")));
 }
 
+TEST_F(QuantizeRuns, AQuantisedFolderComputesInItsOwnForm) {
+  make_llama();
+  ASSERT_EQ(run(quantizing("llama", "own", {"--no-measure", "--keep", "down_proj"})), 0) << err_;
+  const auto expect_part = [&](const Options& options, const std::string& part) {
+    ASSERT_EQ(run(options), 0) << err_;
+    EXPECT_NE((out_ + err_).find(part), std::string::npos) << part << "\n" << out_ << err_;
+  };
+  const std::string own = path("own"), plain = path("llama");
+  expect_part({"run", own, "--random", "--explain"}, "weights in 8 bits, rows in 8 bits");
+  expect_part({"plan", "--inference", own}, ", int8; ");
+  expect_part({"plan", "--inference", own, "--precision", "fp32"}, ", fp32; ");
+  expect_part({"plan", "--inference", plain, "--precision", "int8"}, ", int8; ");
+  expect_part({"profile", "--inference", own, "--seconds", "0", "--no-advice"}, "tokens, int8");
+  expect_part({"profile", "--generate", own, "--seconds", "0", "--no-advice"}, "cache, int8");
+  expect_part(
+      {"profile", "--inference", own, "--precision", "bf16", "--seconds", "0", "--no-advice"},
+      "tokens, bf16");
+  expect_part(
+      {"profile", "--generate", plain, "--precision", "w4a16", "--seconds", "0", "--no-advice"},
+      "cache, int4-weight-only");
+  expect_part({"bench", "decode", "--model", own, "--prompt", "2", "--seconds", "0.01"}, " int8,");
+  expect_part({"info", own}, "with linear layers in int8");
+  // A training has no such precision.
+  for (const char* verb : {"profile", "plan"}) {
+    EXPECT_EQ(run({verb, plain, "--precision", "int8"}), 2) << err_;
+    EXPECT_NE(err_.find("take it with --inference"), std::string::npos) << err_;
+  }
+}
+
 TEST_F(QuantizeRuns, WhatLosesTooMuchIsNotWritten) {
   make_llama();
   const Options strict = quantizing(

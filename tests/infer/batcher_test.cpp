@@ -192,7 +192,8 @@ TEST_F(BatcherTexts, QuantizedWeightsGiveTheTokensThatTheyGiveAlone) {
   const models::ModelPtr model = model_of("llama", {{"num-key-value-heads", "2"}});
   std::vector<BatchedText> texts = many_texts(test::is_sanitized() ? 4 : 12, 9);
   for (BatchedText& text : texts) text.cancelled_after.reset();
-  for (const char* precision : {"int8", "int8-weight-only", "int4", "int4-weight-only"}) {
+  for (const Precision precision : {Precision::int8, Precision::int8_weight_only, Precision::int4,
+                                    Precision::int4_weight_only}) {
     BatcherOptions options;
     options.precision = DType::bf16;
     options.quantization = quantization_of_precision(precision);
@@ -202,8 +203,8 @@ TEST_F(BatcherTexts, QuantizedWeightsGiveTheTokensThatTheyGiveAlone) {
       Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model), options);
       made.push_back(generate(batcher, texts));
     }
-    expect_same(made[1], made[0], texts, precision);
-    expect_same(made[2], made[0], texts, precision);
+    expect_same(made[1], made[0], texts, std::string(name_of(precision)));
+    expect_same(made[2], made[0], texts, std::string(name_of(precision)));
   }
 }
 

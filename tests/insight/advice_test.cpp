@@ -113,8 +113,30 @@ TEST(SlowAdvice, SinglePrecisionWhereThereIsAUnitForHalf) {
   EXPECT_FALSE(names_it());
   p.ceilings.bf16 = 10 * c.f32;
   EXPECT_TRUE(names_it());
-  o.workload.options.precision = "bf16";
+  o.workload.options.precision = Precision::bfloat16;
   EXPECT_FALSE(names_it());
+}
+
+TEST(SlowAdvice, IntegersForAModelThatOnlyRuns) {
+  Profile p;
+  p.ceilings = sample_ceilings();
+  AdviceOptions o;
+  o.workload = setup({});
+  const auto offers = [&](Mode mode, Precision precision, const std::string& option) {
+    o.workload.mode = mode;
+    o.workload.options.precision = precision;
+    const std::vector<Candidate> list = candidates(p, o);
+    return std::ranges::any_of(list, [&](const Candidate& c) { return c.option == option; });
+  };
+  p.ceilings.int8 = 10 * std::max(p.ceilings.f32, p.ceilings.bf16);
+  EXPECT_TRUE(offers(Mode::inference, Precision::fp32, "--precision int8"));
+  EXPECT_TRUE(offers(Mode::inference, Precision::bfloat16, "--precision int8"));
+  EXPECT_FALSE(offers(Mode::training, Precision::fp32, "--precision int8"));
+  EXPECT_FALSE(offers(Mode::inference, Precision::int8, "--precision int8"));
+  EXPECT_TRUE(offers(Mode::inference, Precision::int8, "--precision bf16"));
+  p.ceilings.int8 = 0;
+  EXPECT_FALSE(offers(Mode::inference, Precision::fp32, "--precision int8"));
+  EXPECT_TRUE(offers(Mode::generation, Precision::fp32, "--precision int8"));
 }
 
 TEST(SlowAdvice, AnUglyVocabularyIsLookedAt) {

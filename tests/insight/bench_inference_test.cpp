@@ -24,7 +24,7 @@ InferenceRow made_row(const std::string& runtime, TextOrder order, bool is_sorte
                       double ms) {
   InferenceRow row;
   row.runtime = runtime;
-  row.precision = "fp32";
+  row.precision = Precision::fp32;
   row.batch = batch;
   row.order = order;
   row.is_sorted = is_sorted;

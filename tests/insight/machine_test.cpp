@@ -29,6 +29,24 @@ TEST(Machine, FactsArePlausible) {
   EXPECT_EQ(cpu::parse_isa(m.isa), cpu::best_isa());
 }
 
+TEST(Machine, NamesTheUnitsForIntegers) {
+  Machine m;
+  m.features = "avx2 avx_vnni avx512f avx512_vnni amx_tile amx_int8";
+  const std::pair<const char*, const char*> cases[] = {{"amx", "AMX int8, AVX-512 VNNI"},
+                                                       {"avx512", "AVX-512 VNNI"},
+                                                       {"avx2", "AVX-VNNI"},
+                                                       {"sse4", ""}};
+  for (const auto& [isa, units] : cases) {
+    m.isa = isa;
+    EXPECT_EQ(integer_units(m), units) << isa;
+  }
+  m.features = "avx2 fma";
+  m.isa = "avx2";
+  EXPECT_EQ(integer_units(m), "");
+  EXPECT_NE(report(m, {}, std::nullopt, false).find("integer units none for 8 bits"),
+            std::string::npos);
+}
+
 TEST(Machine, FormatsAgreeWithTheLanguage) {
   const auto formats = number_formats();
   const auto find = [&](const std::string& name) {

@@ -24,8 +24,9 @@ ProductSpeed flat(DType dtype, double flops, bool ta = false, bool tb = false,
 /// A machine whose bf16 products run at a fifth of what its registers would give.
 MachineSpeed sample_machine() {
   KernelSpeed k;
-  k.products = {flat(DType::f32, 1e11), flat(DType::bf16, 8e11), flat(DType::bf16, 4e11, true),
-                flat(DType::bf16, 9e11, false, false, true), flat(DType::i8, 2e12)};
+  k.products = {flat(DType::f32, 1e11),        flat(DType::bf16, 8e11),
+                flat(DType::bf16, 4e11, true), flat(DType::bf16, 9e11, false, false, true),
+                flat(DType::i8, 2e12),         flat(DType::i8, 3e12, false, false, true)};
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const bool gradient : {false, true})
       k.attention.push_back({dtype, gradient, std::vector<double>(kAttentionSizes, 5e10), 2});
@@ -63,6 +64,25 @@ TEST(KernelSpeed, AProductTakesTheRateOfItsDtypeAndItsOperandsNotThePeak) {
   EXPECT_NEAR(seconds_of(product(DType::i8, 512, 512, 512)), flops / 2e12, 1e-9);
   EXPECT_NEAR(seconds_of(product(DType::f16, 512, 512, 512)), flops / 8e11, 1e-9)
       << "f16 is widened as bf16 is";
+}
+
+TEST(KernelSpeed, AProductThatQuantisesItsRowsTakesTheRateOfIntegers) {
+  Graph g;
+  Type b{DType::bf16, {512, 512}};
+  b.storage = {Layout::panels, {.bits = 8, .axis = 0, .group = 0}};
+  const std::vector<Value> operands{g.input("a", {DType::bf16, {512, 512}}, Role::state),
+                                    g.input("b", b, Role::state)};
+  g.output("y",
+           call(Op::matmul, operands,
+                {{"transpose_a", false}, {"transpose_b", false}, {"left_bits", int64_t{8}}})[0]);
+  const double flops = 2.0 * 512 * 512 * 512;
+  EXPECT_NEAR(seconds_of(g), flops / 3e12, 1e-9);
+  // Where only the peaks are known.
+  MachineSpeed peaks{2e11, 4e11, 0, 1e12, 1e12, 1 << 30, "measured now"};
+  const auto seconds = [&] { return predict_node(g, static_cast<NodeId>(g.size() - 1), peaks); };
+  const double without_unit = seconds();
+  peaks.int8 = 4e12;
+  EXPECT_LT(seconds(), without_unit / 5);
 }
 
 TEST(KernelSpeed, AProductOfFewRowsWaitsForItsWeights) {
@@ -153,7 +173,7 @@ TEST(PredictedTimes, SayByWhichRates) {
   const MachineSpeed kernels = sample_machine();
   EXPECT_EQ(rates_text(kernels, DType::bf16),
             "products of bf16: 0.80 TFLOP/s; 20 GB/s; measured now");
-  EXPECT_EQ(rates_text(kernels, DType::i8), "products of i8: 2.0 TOP/s; 20 GB/s; measured now");
+  EXPECT_EQ(rates_text(kernels, DType::i8), "products of i8: 3.0 TOP/s; 20 GB/s; measured now");
   MachineSpeed peaks = kernels;
   peaks.kernels = nullptr;
   EXPECT_EQ(rates_text(peaks, DType::bf16), "peak of bf16: 4.0 TFLOP/s; 30 GB/s; measured now");

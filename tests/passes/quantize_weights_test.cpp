@@ -97,11 +97,12 @@ TEST(QuantizeWeights, TargetWithoutKernelIsRefused) {
 }
 
 TEST(QuantizeWeights, LoaderKeepsIntegersInPlaceOfParameters) {
-  for (const char* precision : {"int8", "int8-weight-only", "int4", "int4-weight-only"}) {
+  for (const Precision precision : {Precision::int8, Precision::int8_weight_only, Precision::int4,
+                                    Precision::int4_weight_only}) {
     const PipelineOptions options =
         for_inference(DType::bf16, quantization_of_precision(precision));
     const Graph out = run_pipeline(one_product(true, false), cpu::cpu_backend().target(), options);
-    EXPECT_EQ(quantized_products(out), 1u) << precision;
+    EXPECT_EQ(quantized_products(out), 1u) << name_of(precision);
     EXPECT_EQ(out.find_input("w"), kNoNode) << "the parameter is not kept";
     const int64_t bits = options.quantization.bits;
     int64_t bytes = 0;

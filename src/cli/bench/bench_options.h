@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "passes/precision/precision.h"
 
 namespace brrr::cli {
 
@@ -45,6 +46,8 @@ inline constexpr int64_t kLargestBatch = 1 << 16;
 /// Returns the batch size of a benchmark that takes only one; 0: not given.
 int64_t single_batch(const BenchOptions& options, const char* question);
 
+/// The values of --precision for a model that only runs, each once.
+std::vector<Precision> inference_precisions(const std::vector<std::string>& given);
 /// brrr bench inference; prints its result.
 int bench_inference_main(const BenchOptions& options);
 

@@ -8,6 +8,7 @@
 #include "base/tell.h"
 #include "cli/bench/bench_options.h"
 #include "cli/commands.h"
+#include "folders/model_folder.h"
 #include "insight/bench/bench.h"
 #include "insight/machine/machine.h"
 #include "passes/pipeline.h"
@@ -257,16 +258,20 @@ OrderedJson step(const BenchOptions& o) {
 
 OrderedJson decode(const BenchOptions& o) {
   std::vector<insight::DecodeOptions> list;
-  std::vector<std::string> precisions = o.precisions;
-  if (precisions.empty()) precisions = {"fp32", "bf16"};
-  for (const std::string& p : precisions)
+  std::vector<std::optional<Precision>> precisions;
+  for (const Precision p : inference_precisions(o.precisions)) precisions.emplace_back(p);
+  const bool is_own =
+      precisions.empty() && !o.model.empty() && io::read_quantization(io::find_model(o.model));
+  if (is_own) precisions = {std::nullopt};
+  if (precisions.empty()) precisions = {Precision::fp32, Precision::bfloat16};
+  for (const std::optional<Precision> p : precisions)
     list.push_back({o.preset.empty() ? "gpt2" : o.preset, p, o.prompt, o.model});
   const auto results =
       insight::bench_decode(list, o.seconds * static_cast<double>(precisions.size()));
   OrderedJson rows = OrderedJson::array();
   for (const auto& r : results)
     rows.push_back({{"preset", r.preset},
-                    {"precision", r.precision},
+                    {"precision", name_of(r.precision)},
                     {"position", r.position},
                     {"tokens_per_second", r.tokens_per_second},
                     {"ms", r.ms.median},

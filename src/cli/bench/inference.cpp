@@ -24,20 +24,6 @@ std::vector<int64_t> numbers_of(const std::vector<std::string>& given, const cha
   return list.empty() ? fallback : list;
 }
 
-std::vector<std::string> precisions_of(const std::vector<std::string>& given) {
-  const auto choices = precision_choices(PrecisionUse::inference);
-  std::vector<std::string> list;
-  for (const std::string& text : given) {
-    try {
-      const std::string name = choices[match_choice(text, choices)][0];
-      if (std::ranges::find(list, name) == list.end()) list.push_back(name);
-    } catch (const UserError& e) {
-      usage_error("--precision: {}", e.what());
-    }
-  }
-  return list.empty() ? std::vector<std::string>{"fp32", "bf16"} : list;
-}
-
 insight::InferenceOptions inference_options(const BenchOptions& o) {
   if (!o.preset.empty())
     usage_error("--preset: bench inference takes --model FOLDER, or random weights without it");
@@ -46,7 +32,7 @@ insight::InferenceOptions inference_options(const BenchOptions& o) {
   constexpr int64_t kLongest = 1 << 24;
   using Numbers = std::vector<int64_t>;
   return {.model = o.model,
-          .precisions = precisions_of(o.precisions),
+          .precisions = inference_precisions(o.precisions),
           .batches = numbers_of(o.batches, "batch-size", kLargestBatch,
                                 o.quick ? Numbers{1, 16, 64} : Numbers{1, 8, 16, 32, 64}),
           .lengths = numbers_of(o.lengths, "length", kLongest,
@@ -61,6 +47,19 @@ insight::InferenceOptions inference_options(const BenchOptions& o) {
 }
 
 }  // namespace
+
+std::vector<Precision> inference_precisions(const std::vector<std::string>& given) {
+  std::vector<Precision> list;
+  for (const std::string& text : given) {
+    try {
+      const Precision precision = parse_precision(text, PrecisionUse::inference);
+      if (std::ranges::find(list, precision) == list.end()) list.push_back(precision);
+    } catch (const UserError& e) {
+      usage_error("--precision: {}", e.what());
+    }
+  }
+  return list;
+}
 
 int bench_inference_main(const BenchOptions& o) {
   const insight::InferenceOptions options = inference_options(o);

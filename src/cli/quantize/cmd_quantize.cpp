@@ -87,7 +87,7 @@ int run_quantize(const Arguments& args) {
     report.measurements = measure_quantized(
         model, made,
         {.text = o.text,
-         .precision = precision_name(quantization),
+         .precision = precision_of(quantization),
          .memory = {machine::memory_budget("cpu", o.memory_limit), "--no-measure", false, false}});
   const bool writes = !report.loses_too_much() || o.force;
   write_output(o.json ? report_json(report, writes ? o.output : "") : report_text(report));
@@ -111,8 +111,9 @@ Command quantize_command() {
       .synopsis = "MODEL --output FOLDER [--method dynamic|weight-only] [--bits 8|4] [options]",
       .notes =
           "Quantises the linear layers of the blocks; embeddings, norms and the head stay as they\n"
-          "are. First reports size, speed on this machine, loss or similarity of vectors in fp32,\n"
-          "bf16 and the new precision, and the error of each layer. The folder is in the form of\n"
+          "are. First reports size, speed on this machine, loss and KL divergence of next tokens\n"
+          "or similarity of vectors in fp32, bf16 and the new precision, and the error of each\n"
+          "layer. The folder is in the form of\n"
           "compressed-tensors, which transformers loads; all verbs that run a model take it and\n"
           "compute in its precision.\n",
       .options = quantize_option_table().infos(),

@@ -6,6 +6,7 @@
 #include "base/human.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
+#include "folders/quantized/quantized_model.h"
 #include "formats/json_file.h"
 
 namespace brrr::cli {
@@ -36,6 +37,9 @@ std::string info_json(const io::ModelFolder& model, const std::string& own) {
   j["parameters"] = model.definition->parameter_count();
   j["bytes"] = bytes_on_disk(model.folder);
   for (const auto& [dtype, count] : stored_elements(model)) j["stored"][dtype] = count;
+  const io::WeightSizes sizes = io::weight_sizes(*model.definition);
+  j["bytes_in"] = {
+      {"fp32", sizes.fp32}, {"bf16", sizes.bf16}, {"int8", sizes.int8}, {"int4", sizes.int4}};
   if (const auto& q = model.quantization)
     j["quantisation"] = {{"bits", q->bits},
                          {"method", q->dynamic ? "dynamic" : "weight-only"},
@@ -58,6 +62,14 @@ std::string info_text(const io::ModelFolder& model, const std::string& own) {
     parts.push_back(fmt::format("{} in {}", with_commas(count), dtype));
   text += fmt::format("weights: {} ({:.1f} MB on disk)\n", fmt::join(parts, ", "),
                       static_cast<double>(bytes_on_disk(model.folder)) / 1e6);
+  const auto megabytes = [](int64_t bytes) { return 1e-6 * static_cast<double>(bytes); };
+  const io::WeightSizes in = io::weight_sizes(*model.definition);
+  text += fmt::format("sizes: {:.1f} MB in fp32, {:.1f} MB in bf16", megabytes(in.fp32),
+                      megabytes(in.bf16));
+  if (in.int8 < in.bf16)
+    text += fmt::format("; with linear layers in int8 {:.1f} MB, in int4 {:.1f} MB",
+                        megabytes(in.int8), megabytes(in.int4));
+  text += "\n";
   if (const auto& q = model.quantization) {
     text += fmt::format("quantised: {} linear layers in {}; computed in {} by default\n",
                         model.quantized->size(), io::description(*q), own);
@@ -70,8 +82,7 @@ std::string info_text(const io::ModelFolder& model, const std::string& own) {
 
 void print_folder_info(const std::string& name, bool json) {
   const io::ModelFolder model = open_named_model(name, {.reads_tokenizer = false});
-  const WeightQuantization q = model.own_quantization();
-  const std::string own = fmt::format("int{}{}", q.bits, q.of_rows ? "" : "-weight-only");
+  const std::string own(model.quantization ? name_of(precision_of(model.own_quantization())) : "");
   write_output(json ? info_json(model, own) : info_text(model, own));
 }
 

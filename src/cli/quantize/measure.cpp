@@ -25,7 +25,7 @@ constexpr int64_t kPrompt = 16, kBurst = 8;     // tokens
 
 /// The model in one of the precisions.
 struct Variant {
-  std::string name;
+  Precision name = Precision::fp32;
   const io::ModelFolder* model = nullptr;
   DType dtype = DType::f32;
   WeightQuantization quantization = {};
@@ -33,10 +33,10 @@ struct Variant {
 };
 
 std::vector<Variant> variants_of(const io::ModelFolder& model, const io::ModelFolder& back,
-                                 const io::QuantizedModel& made, const std::string& name) {
+                                 const io::QuantizedModel& made, Precision name) {
   const int64_t parameters = model.definition->parameter_count();
-  return {{"fp32", &model, DType::f32, {}, 4 * parameters},
-          {"bf16", &model, DType::bf16, {}, 2 * parameters},
+  return {{Precision::fp32, &model, DType::f32, {}, 4 * parameters},
+          {Precision::bfloat16, &model, DType::bf16, {}, 2 * parameters},
           {name, &back, DType::bf16, back.own_quantization(), made.stored_bytes()}};
 }
 
@@ -107,20 +107,22 @@ class LanguageMeasure {
     QuantizeMeasurements m;
     m.has_loss = true;
     m.text = description_;
-    const io::TokenSource tokens = io::TokenSource::from_ids(ids_, description_);
-    for (const Variant& v : variants) {
-      infer::EvaluateOptions e;
-      e.context = std::min(model_.definition->sizes().context, kMostContext);
-      e.precision = v.dtype;
-      e.quantization = v.quantization;
-      e.memory = memory_;
-      const infer::Evaluation r = infer::evaluate(*v.model, tokens, cpu::cpu_backend(), e);
-      if (!r.fault.empty()) user_error("{} in {}: {}", model_.folder.string(), v.name, r.fault);
-      m.counted = r.tokens;
+    std::vector<infer::ComparedModel> models;
+    for (const Variant& v : variants)
+      models.push_back({v.model->weights, {v.name, v.dtype, v.quantization}});
+    const std::vector<infer::TokenComparison> compared = infer::compare_on_tokens(
+        model_.definition, models, ids_, std::min(model_.definition->sizes().context, kMostContext),
+        memory_);
+    m.counted = std::ssize(ids_) - 1;
+    for (size_t i = 0; i < variants.size(); ++i) {
+      const Variant& v = variants[i];
+      if (!std::isfinite(compared[i].loss))
+        user_error("{} in {}: {}", model_.folder.string(), v.name,
+                   infer::fault_of_loss(compared[i].loss, model_));
       MeasuredPrecision p;
       p.name = v.name;
       p.bytes = v.bytes;
-      p.loss = r.loss;
+      p.tokens = compared[i];
       m.precisions.push_back(p);
     }
     add_speeds(variants, m);
@@ -282,7 +284,7 @@ class EncoderMeasure {
 
 double QuantizeMeasurements::loss_increase() const {
   if (!has_loss) return 100 * (1 - quantised().mean_cosine);
-  return 100 * (quantised().loss - fp32().loss) / std::max(fp32().loss, 1e-9);
+  return 100 * quantised().tokens.loss_difference / std::max(fp32().tokens.loss, 1e-9);
 }
 
 double QuantizeMeasurements::speedup() const {

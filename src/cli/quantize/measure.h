@@ -8,15 +8,17 @@
 
 #include "folders/quantized/quantized_model.h"
 #include "infer/room.h"
+#include "infer/token_comparison.h"
+#include "passes/precision/precision.h"
 
 namespace brrr::cli {
 
 struct MeasuredPrecision {
-  std::string name;        // "fp32", "bf16", "int8"
-  int64_t bytes = 0;       // of the weights on disk
-  double per_second = 0;   // tokens that are decoded, or texts
-  double loss = 0;         // of a language model, nats per token
-  double mean_cosine = 1;  // of an encoder's vectors with those in fp32
+  Precision name = Precision::fp32;
+  int64_t bytes = 0;                   // of the weights on disk
+  double per_second = 0;               // tokens that are decoded, or texts
+  infer::TokenComparison tokens = {};  // of a language model
+  double mean_cosine = 1;              // of an encoder's vectors with those in fp32
   double least_cosine = 1;
   double agreement = 1;  // share of texts with the class that they have in fp32
 };
@@ -38,8 +40,8 @@ struct QuantizeMeasurements {
 };
 
 struct MeasureOptions {
-  std::vector<std::string> text;  // files; empty: the default text
-  std::string precision;          // the name of the quantised one
+  std::vector<std::string> text;          // files; empty: the default text
+  Precision precision = Precision::int8;  // of the quantised one
   infer::Memory memory = {};
 };
 

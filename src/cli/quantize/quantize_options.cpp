@@ -2,6 +2,7 @@
 
 #include "folders/quantized/quantized_model.h"
 #include "machine/device.h"
+#include "passes/pipeline.h"
 
 namespace brrr::cli {
 namespace {
@@ -66,8 +67,8 @@ io::FolderQuantization quantization_of(const QuantizeOptions& o) {
   return q;
 }
 
-std::string precision_name(const io::FolderQuantization& q) {
-  return fmt::format("int{}{}", q.bits, q.dynamic ? "" : "-weight-only");
+Precision precision_of(const io::FolderQuantization& q) {
+  return brrr::precision_of(Quantization{.bits = static_cast<int>(q.bits), .of_rows = q.dynamic});
 }
 
 QuantizeOptions resolve_quantize(const KeyValues& given) {

@@ -7,6 +7,7 @@
 
 #include "base/options.h"
 #include "folders/quantized/compressed_tensors.h"
+#include "passes/precision/precision.h"
 
 namespace brrr::cli {
 
@@ -38,7 +39,7 @@ QuantizeOptions resolve_quantize(const KeyValues& given);
 /// The form of the folder that is written.
 io::FolderQuantization quantization_of(const QuantizeOptions& options);
 
-/// The name of --precision that computes the same while loading.
-std::string precision_name(const io::FolderQuantization& quantization);
+/// The value of --precision that computes the same while loading.
+Precision precision_of(const io::FolderQuantization& quantization);
 
 }  // namespace brrr::cli

@@ -49,18 +49,31 @@ int64_t quantised_elements(const io::QuantizedModel& made) {
 std::string table_of(const QuantizeMeasurements& m) {
   const std::string speed = m.has_loss ? "tokens/s" : "texts/s";
   std::string text = fmt::format("{:<16}  {:>12}  {:>9}", "", "on disk", speed);
-  text += m.has_loss ? fmt::format("  {:>8}  {:>10}\n", "loss", "perplexity")
+  text += m.has_loss ? fmt::format("  {:>8}  {:>10}  {:>13}  {:>10}\n", "loss", "perplexity",
+                                   "KL divergence", "same token")
                      : fmt::format("  {:>11}  {:>12}{}\n", "mean cosine", "least cosine",
                                    m.has_classes ? "  same class" : "");
   for (const MeasuredPrecision& p : m.precisions) {
     text +=
         fmt::format("{:<16}  {:>12}  {:>9}", p.name, megabytes(p.bytes), speed_text(p.per_second));
-    text += m.has_loss
-                ? fmt::format("  {:>8.4f}  {:>10.3f}\n", p.loss, std::exp(p.loss))
-                : fmt::format("  {:>11.5f}  {:>12.5f}{}\n", p.mean_cosine, p.least_cosine,
-                              m.has_classes ? fmt::format("  {:>9.1f}%", 100 * p.agreement) : "");
+    text +=
+        m.has_loss
+            ? fmt::format("  {:>8.4f}  {:>10.3f}  {:>13.6f}  {:>9.2f}%\n", p.tokens.loss,
+                          std::exp(p.tokens.loss), p.tokens.divergence, 100 * p.tokens.agreement)
+            : fmt::format("  {:>11.5f}  {:>12.5f}{}\n", p.mean_cosine, p.least_cosine,
+                          m.has_classes ? fmt::format("  {:>9.1f}%", 100 * p.agreement) : "");
   }
   return text;
+}
+
+/// How the loss changes, unless that is chance.
+std::string loss_text(const QuantizeMeasurements& m) {
+  const infer::TokenComparison& q = m.quantised().tokens;
+  if (!q.is_beyond_noise())
+    return fmt::format("the loss of fp32 within the noise of this text (+-{:.2g}%)",
+                       200 * q.difference_error / std::max(m.fp32().tokens.loss, 1e-9));
+  return fmt::format("{:+.2f}% loss ({:+.2f}% perplexity)", m.loss_increase(),
+                     100 * (std::exp(q.loss_difference) - 1));
 }
 
 std::string verdict_of(const QuantizeMeasurements& m) {
@@ -69,9 +82,12 @@ std::string verdict_of(const QuantizeMeasurements& m) {
   if (!m.has_loss)
     return fmt::format("{} has {} and vectors with a mean cosine of {:.5f}, on {} of {}\n", q.name,
                        speed, q.mean_cosine, counted(m.counted, "text"), m.text);
-  return fmt::format("{} has {} and {:+.2f}% loss ({:+.2f}% perplexity), on {} of {}\n", q.name,
-                     speed, m.loss_increase(), 100 * (std::exp(q.loss - m.fp32().loss) - 1),
-                     counted(m.counted, "token"), m.text);
+  return fmt::format(
+      "{} has {} and {}, on {} of {}\n"
+      "against fp32, its next-token distributions have a KL divergence of {:.2g} nats per token, "
+      "and {:.2f}% of the most likely tokens are the same\n",
+      q.name, speed, loss_text(m), counted(m.counted, "token"), m.text, q.tokens.divergence,
+      100 * q.tokens.agreement);
 }
 
 }  // namespace
@@ -137,11 +153,15 @@ std::string report_json(const QuantizeReport& r, const std::string& written) {
     j["text"] = m.text;
     j[m.has_loss ? "tokens" : "texts"] = m.counted;
     for (const MeasuredPrecision& p : m.precisions) {
-      AnyJson row{{"name", p.name}, {"bytes", p.bytes}};
+      AnyJson row{{"name", name_of(p.name)}, {"bytes", p.bytes}};
       row[m.has_loss ? "tokens_per_second" : "texts_per_second"] = p.per_second;
       if (m.has_loss) {
-        row["loss"] = p.loss;
-        row["perplexity"] = std::exp(p.loss);
+        row["loss"] = p.tokens.loss;
+        row["perplexity"] = std::exp(p.tokens.loss);
+        row["loss_difference"] = p.tokens.loss_difference;
+        row["loss_difference_standard_error"] = p.tokens.difference_error;
+        row["kl_divergence"] = p.tokens.divergence;
+        row["same_token"] = p.tokens.agreement;
       } else {
         row["mean_cosine"] = p.mean_cosine;
         row["least_cosine"] = p.least_cosine;

@@ -71,7 +71,7 @@ OpenEmbedder open_table(io::SentenceSettings settings, const infer::EmbedOptions
   const std::string name = table.folder.string();
   if (options.device == "cuda")
     usage_error("--device cuda: {} runs on the CPU alone; leave --device out", name);
-  if (options.precision != "fp32")
+  if (options.precision != Precision::fp32)
     usage_error("--precision {}: the table of {} is read as fp32; leave --precision out",
                 options.precision, name);
   const bool is_static = table.kind == io::SentenceTable::Kind::static_embedding;

@@ -48,6 +48,15 @@ std::map<std::string, ParameterUse, std::less<>> uses_of_matrices(const models::
   return uses;
 }
 
+/// Whether a parameter is the weight of a linear layer of a block, large enough to be quantised.
+bool is_of_a_linear_layer(const models::ParameterInfo& p,
+                          const std::map<std::string, ParameterUse, std::less<>>& uses) {
+  if (!is_worth_quantizing(p.shape) || !p.place.starts_with("h.") || p.part != models::Part::trunk)
+    return false;
+  const auto use = uses.find(p.name);
+  return use != uses.end() && use->second.multiplied && !use->second.is_other;
+}
+
 bool is_named(const LinearLayer& layer, const std::string& name) {
   if (layer.place == name || layer.tensor == name || layer.parameter == name) return true;
   return ("." + layer.name() + ".").find("." + name + ".") != std::string::npos;
@@ -97,6 +106,21 @@ std::string LinearLayer::name() const {
                                          : tensor;
 }
 
+WeightSizes weight_sizes(const models::Model& model) {
+  constexpr int64_t kGroup = 32;
+  const auto uses = uses_of_matrices(model);
+  int64_t elements = 0, outputs = 0;  // of linear layers
+  for (const models::ParameterInfo& p : model.parameters()) {
+    if (!is_of_a_linear_layer(p, uses)) continue;
+    elements += p.shape.elements();
+    outputs += p.shape.size(uses.find(p.name)->second.transposed_only ? 0 : 1);
+  }
+  const int64_t all = model.parameter_count(), others = 2 * (all - elements);
+  constexpr auto kScale = static_cast<int64_t>(sizeof(float));
+  return {4 * all, 2 * all, elements + kScale * outputs + others,
+          elements / 2 + kScale * (elements / kGroup) + others};
+}
+
 std::vector<LinearLayer> linear_layers(const ModelFolder& model) {
   const std::string what = model.folder.string();
   if (model.quantization)
@@ -109,11 +133,8 @@ std::vector<LinearLayer> linear_layers(const ModelFolder& model) {
   std::vector<LinearLayer> layers;
   bool has_transposed = false;
   for (const models::ParameterInfo& p : model.definition->parameters()) {
-    const auto use = uses.find(p.name);
-    const bool is_large = is_worth_quantizing(p.shape);
-    if (!is_large || !p.place.starts_with("h.") || p.part != models::Part::trunk) continue;
-    if (use == uses.end() || !use->second.multiplied || use->second.is_other) continue;
-    if (!use->second.transposed_only) {
+    if (!is_of_a_linear_layer(p, uses)) continue;
+    if (!uses.find(p.name)->second.transposed_only) {
       has_transposed = true;
       continue;
     }

@@ -26,6 +26,14 @@ struct LinearLayer {
 /// [inputs, outputs] (GPT-2), which compressed-tensors does not know.
 std::vector<LinearLayer> linear_layers(const ModelFolder& model);
 
+/// Bytes of a model's weights.
+struct WeightSizes {
+  int64_t fp32 = 0, bf16 = 0;
+  /// Its linear layers in 8 bits, or in 4 bits in groups of 32, everything else in bf16.
+  int64_t int8 = 0, int4 = 0;
+};
+WeightSizes weight_sizes(const models::Model& model);
+
 /// Throws UserError for bits or groups that the method lacks.
 void check_method(const FolderQuantization& quantization);
 

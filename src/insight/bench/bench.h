@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/dtype.h"
 #include "formats/svg_plot.h"
 #include "insight/machine/timing.h"
+#include "passes/precision/precision.h"
 
 namespace brrr::insight {
 
@@ -123,6 +125,8 @@ struct StepKernel {
 };
 struct StepRow {
   std::string preset, precision;
+  DType dtype = DType::f32;  // by which it is measured: fp8 by bf16, tf32 by f32
+  bool is_tf32 = false;
   bool compiled = true;
   int64_t batch = 0, context = 0;
   Timing ms;
@@ -156,7 +160,8 @@ struct StepOptions {
 std::vector<StepRow> bench_step(const std::vector<StepOptions>& options);
 
 struct DecodeRow {
-  std::string preset, precision;
+  std::string preset;
+  Precision precision = Precision::fp32;
   int64_t position = 0;  // tokens in the cache at the middle of the measurement
   Timing ms;             // for one token
   double tokens_per_second = 0;
@@ -165,7 +170,7 @@ struct DecodeRow {
 };
 struct DecodeOptions {
   std::string preset = "gpt2";
-  std::string precision = "bf16";
+  std::optional<Precision> precision;  // nothing: that of a quantised folder, else bf16
   int64_t prompt = 0;      // tokens before the first that is timed; 0: 64, or half of the context
   std::string model = {};  // as StepOptions has it
 };

@@ -8,7 +8,7 @@
 #include "backend/cpu/target.h"
 #include "folders/model_folder.h"
 #include "infer/generator.h"
-#include "infer/options.h"
+#include "infer/run_precision.h"
 #include "insight/bench/bench.h"
 #include "insight/bench/number_check.h"
 #include "insight/machine/machine.h"
@@ -24,16 +24,16 @@ constexpr int64_t kBurst = 8;  // tokens of one measurement
 class Decoder {
  public:
   explicit Decoder(const DecodeOptions& o) : options_(o) {
-    // The spellings of `brrr generate`; others are refused.
-    infer::GenerateOptions generate;
-    const auto& table = infer::generate_option_table();
-    table.set(generate, table.find("precision"), o.precision, "--precision");
-    options_.precision = generate.precision;
+    precision_ = infer::run_precision(o.precision.value_or(Precision::bfloat16));
     if (o.model.empty()) {
       const train::TrainOptions preset = train::resolve({{"preset", o.preset}});
       model_ = train::model_of(preset, preset.vocab_size > 0 ? preset.vocab_size : kCharacters);
     } else {
-      model_ = io::read_definition(io::find_model(o.model));
+      const fs::path folder = io::find_model(o.model);
+      model_ = io::read_definition(folder);
+      if (!o.precision && io::read_quantization(folder))
+        precision_ = *infer::own_precision(io::open_model(folder, {.reads_tokenizer = false}),
+                                           cpu::cpu_backend());
       options_.preset = o.model;
     }
     const models::ModelSizes sizes = model_->sizes();
@@ -42,8 +42,8 @@ class Decoder {
       usage_error("--prompt {}: {} tokens and a burst of {} exceed the context of {}",
                   options_.prompt, options_.prompt, kBurst, sizes.context);
     infer::GeneratorOptions g;
-    g.precision = dtype_of_precision(options_.precision);
-    g.quantization = quantization_of_precision(options_.precision);
+    g.precision = precision_.dtype;
+    g.quantization = precision_.quantization;
     const auto weights = models::initial_weights(*model_, 1);
     const auto checked = [&](std::string_view name, std::span<float> out) {
       weights(name, out);
@@ -65,22 +65,29 @@ class Decoder {
   DecodeRow row(const Timing& burst) const {
     DecodeRow r;
     r.preset = options_.preset;
-    r.precision = options_.precision;
+    r.precision = precision_.name;
     r.position = options_.prompt + kBurst / 2;
     const double one = 1.0 / static_cast<double>(kBurst);
     r.ms = {burst.median * one, burst.low * one, burst.high * one};
     r.tokens_per_second = 1e3 / r.ms.median;
-    const auto width = static_cast<int64_t>(bytes_of(dtype_of_precision(options_.precision)));
-    const Quantization q = quantization_of_precision(options_.precision);
+    const auto width = static_cast<int64_t>(bytes_of(precision_.dtype));
+    const WeightQuantization& q = precision_.quantization;
     const int64_t weights = model_->multiplied_count();
-    const int64_t integers = q.bits * weights / 8 + (q.group > 0 ? 4 * weights / q.group : 0);
-    r.bytes = (q.bits == 0 ? width * weights : integers) +
-              width * model_->sizes().cache_width * r.position;
+    int64_t quantized = q.bits == 0 ? 0 : weights;
+    if (q.bits != 0 && q.only != nullptr) {
+      quantized = 0;
+      for (const models::ParameterInfo& p : model_->parameters())
+        if (q.only->contains(p.name)) quantized += p.shape.elements();
+    }
+    const int64_t integers = q.bits * quantized / 8 + (q.group > 0 ? 4 * quantized / q.group : 0);
+    r.bytes =
+        integers + width * (weights - quantized) + width * model_->sizes().cache_width * r.position;
     return r;
   }
 
  private:
   DecodeOptions options_;
+  infer::RunPrecision precision_;
   models::ModelPtr model_;
   std::optional<infer::Generator> generator_;
   std::vector<int32_t> prompt_;

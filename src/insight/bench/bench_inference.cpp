@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 
+#include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/host_load.h"
@@ -38,9 +39,9 @@ constexpr size_t kCheckedTexts = 8;  // whose vectors are compared
 // The least cosine of two vectors of one text by the same weights.
 constexpr double kLeastCosine = 0.999, kLeastCosineOfHalf = 0.99, kLeastCosineQuantized = 0.8;
 
-double least_cosine(const std::string& precision) {
-  if (quantization_of_precision(precision).bits != 0) return kLeastCosineQuantized;
-  return precision == "fp32" ? kLeastCosine : kLeastCosineOfHalf;
+double least_cosine(Precision precision) {
+  if (is_quantized(precision)) return kLeastCosineQuantized;
+  return precision == Precision::fp32 ? kLeastCosine : kLeastCosineOfHalf;
 }
 
 // The load of other programs is counted in clock ticks, which are too coarse for shorter runs.
@@ -173,6 +174,7 @@ BenchEncoder model_of(const InferenceOptions& o, const Note& note) {
   model.name = o.model;
   model.definition = opened.definition->with_task(settings.task);
   model.weights = opened.weights;
+  model.own = infer::own_precision(opened, cpu::cpu_backend());
   model.tokenizer = std::move(opened.tokenizer);
   model.longest = std::min(settings.longest.value_or(INT64_MAX), model.definition->sizes().context);
   model.folder = settings.model;
@@ -351,7 +353,7 @@ class Measurement {
       if (!(cosine > least_cosine(row.precision))) row.agrees = false;
     }
     if (row.agrees) return;
-    const std::string who = row.runtime + " " + row.precision;
+    const std::string who = fmt::format("{} {}", row.runtime, row.precision);
     if (holds(disagreeing_, who)) return;
     disagreeing_.push_back(who);
     say(
@@ -484,14 +486,18 @@ InferenceReport bench_inference(const InferenceOptions& o) {
       counted(batches_of(sets.front(), 1, TextOrder::random, false).real_tokens(), "token"),
       counted(report.threads, "thread"));
 
+  std::vector<Precision> precisions = o.precisions;
+  if (precisions.empty() && model.own) precisions = {model.own->name};
+  if (precisions.empty()) precisions = {Precision::fp32, Precision::bfloat16};
   std::vector<std::unique_ptr<InferenceRuntime>> runtimes;
-  for (const std::string& precision : o.precisions)
+  for (const Precision precision : precisions)
     for (const RowLayout layout : {RowLayout::packed, RowLayout::padded})
       runtimes.push_back(own_runtime(model, precision, layout));
   Measurement measurement(o, started, report);
   {
     std::unique_ptr<InferenceRuntime> own;
-    if (o.precisions.front() != "fp32") own = own_runtime(model, "fp32", RowLayout::packed);
+    if (precisions.front() != Precision::fp32)
+      own = own_runtime(model, Precision::fp32, RowLayout::packed);
     for (const TextSet& set : sets)
       measurement.set_reference(set, reference_of(own ? *own : *runtimes.front(), set));
   }
@@ -503,7 +509,7 @@ InferenceReport bench_inference(const InferenceOptions& o) {
       Peers peers = open_peers(model, all,
                                {.environment = o.peers,
                                 .folder = folder.path(),
-                                .precisions = o.precisions,
+                                .precisions = precisions,
                                 .quick = o.quick,
                                 .threads = report.threads,
                                 .timeout_seconds = o.peer_timeout_seconds,

@@ -17,6 +17,7 @@
 
 #include "base/dtype.h"
 #include "insight/machine/timing.h"
+#include "passes/precision/precision.h"
 
 namespace brrr::insight {
 
@@ -35,8 +36,8 @@ enum class TextOrder {
 const char* name_of(TextOrder order);
 
 struct InferenceOptions {
-  std::string model;                    // as io::find_model has it; "": random weights
-  std::vector<std::string> precisions;  // canonical names: "fp32", "bf16", "fp16"
+  std::string model;                  // as io::find_model has it; "": random weights
+  std::vector<Precision> precisions;  // empty: that of a quantised folder, else fp32 and bf16
   std::vector<int64_t> batches, lengths;
   bool has_default_lengths = false;  // lengths that the model does not take are left out
   std::string text;                  // a file with a sentence on each line; "": the default
@@ -54,7 +55,7 @@ struct InferenceStopped {};
 /// One runtime at one precision, batch size, order and length.
 struct InferenceRow {
   std::string runtime;  // "brrr", "onnxruntime", ...
-  std::string precision;
+  Precision precision = Precision::fp32;
   int64_t batch = 0;
   TextOrder order = TextOrder::random;
   bool is_sorted = false;  // whether the texts are sorted by length; always for TextOrder::sorted
@@ -95,7 +96,7 @@ struct InferenceReport {
 InferenceReport bench_inference(const InferenceOptions& options);
 
 /// The precisions of the rows, in their order.
-std::vector<std::string> precisions_of(const std::vector<InferenceRow>& rows);
+std::vector<Precision> precisions_of(const std::vector<InferenceRow>& rows);
 /// The fastest other runtime that agrees, at the precision, batch size and length of `row`;
 /// nullptr: none.
 const InferenceRow* best_peer(const InferenceReport& report, const InferenceRow& row);

@@ -101,7 +101,9 @@ StepRow row_of(TimedStep& step, const Timing& timing) {
   const train::TrainOptions& o = step.options();
   StepRow r;
   r.preset = o.preset;
-  r.precision = o.float32_matmul_precision == "high" ? "tf32" : o.precision;
+  r.is_tf32 = o.float32_matmul_precision == "high";
+  r.dtype = dtype_of_precision(o.precision);
+  r.precision = r.is_tf32 ? "tf32" : name_of(o.precision);
   r.compiled = o.compile;
   r.batch = o.batch_size;
   r.context = o.context;
@@ -154,11 +156,9 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
   if (!measures_peaks) return rows;
   for (size_t i = 0; i < rows.size(); ++i) {
     StepRow& row = rows[i];
-    // fp8 is measured by bf16, tf32 by f32.
-    const DType dtype = row.precision == "tf32" ? DType::f32 : dtype_of_precision(row.precision);
-    const std::string wanted(name_of(dtype));
+    const std::string wanted(name_of(row.dtype));
     if (is_on_gpu) {
-      row.peak_tflops = 1e-12 * product_peak(backend, dtype, row.precision == "tf32");
+      row.peak_tflops = 1e-12 * product_peak(backend, row.dtype, row.is_tf32);
       row.peak_type = fmt::format("a product of {0} x {0} matrices", kLargeProduct);
     }
     // Without a unit for the type, products run in f32 and that is the ceiling.

@@ -88,7 +88,7 @@ class Curves {
 /// Time over batch size, each runtime with the order that it should have.
 std::string over_batch(const Rows& rows) {
   std::string body;
-  for (const std::string& precision : precisions_of(rows)) {
+  for (const Precision precision : precisions_of(rows)) {
     Curves best, orders;
     for (const InferenceRow& row : rows) {
       if (row.length != 0 || row.precision != precision || !row.agrees) continue;
@@ -99,23 +99,26 @@ std::string over_batch(const Rows& rows) {
       if (row.is_ours()) orders.add("brrr, " + row.order_text(), row.batch, row.ms.median);
     }
     if (!best.empty())
-      body += best.html("Milliseconds per sentence, " + precision, "batch size", "ms");
+      body +=
+          best.html(fmt::format("Milliseconds per sentence, {}", precision), "batch size", "ms");
     if (!orders.empty())
-      body += orders.html("Our orders of the texts, " + precision, "batch size", "ms");
+      body +=
+          orders.html(fmt::format("Our orders of the texts, {}", precision), "batch size", "ms");
   }
   return body;
 }
 
 std::string over_length(const Rows& rows) {
   std::string body;
-  for (const std::string& precision : precisions_of(rows)) {
+  for (const Precision precision : precisions_of(rows)) {
     Curves curves;
     for (const InferenceRow& row : rows)
       if (row.length > 0 && row.precision == precision && row.agrees)
         curves.add(row.runtime + (row.is_ours() ? ", " + row.order_text() : ""), row.length,
                    row.ms.median);
     if (!curves.empty())
-      body += curves.html("Milliseconds per text of one length, " + precision, "tokens", "ms");
+      body += curves.html(fmt::format("Milliseconds per text of one length, {}", precision),
+                          "tokens", "ms");
   }
   return body;
 }
@@ -123,7 +126,7 @@ std::string over_length(const Rows& rows) {
 /// The time of random order over that of sorted order.
 std::string gain_of_sorting(const Rows& rows) {
   std::string body;
-  for (const std::string& precision : precisions_of(rows)) {
+  for (const Precision precision : precisions_of(rows)) {
     std::map<std::tuple<std::string, bool, int64_t>, double> random;
     const auto key = [](const InferenceRow& row) {
       return std::tuple(row.runtime, row.order == TextOrder::packed, row.batch);
@@ -141,8 +144,8 @@ std::string gain_of_sorting(const Rows& rows) {
                    row.batch, at->second / row.ms.median);
     }
     if (!curves.empty())
-      body += curves.html("Time of random order over sorted order, " + precision, "batch size",
-                          "ratio");
+      body += curves.html(fmt::format("Time of random order over sorted order, {}", precision),
+                          "batch size", "ratio");
   }
   return body;
 }
@@ -172,7 +175,7 @@ std::string side_by_side(const Rows& rows) {
   for (const InferenceRow* row : shown)
     bars += fmt::format(
         "<span>{}</span><div class=\"{}\"><i style=\"width:{:.2f}%\"></i></div><b>{:.1f}/s</b>\n",
-        html_text(row->runtime + " " + row->precision + ", " + row->order_text()),
+        html_text(fmt::format("{} {}, {}", row->runtime, row->precision, row->order_text())),
         row->is_ours() ? "own" : "peer", 100 * row->sentences_per_second() / most,
         row->sentences_per_second());
   return fmt::format("<p class=\"faint\">Sentences per second in batches of {}.</p>", batch) +
@@ -184,7 +187,8 @@ std::string rows_table(const InferenceReport& report) {
   for (const InferenceRow& row : report.rows) {
     const InferenceRow* peer = best_peer(report, row);
     const double ratio = peer != nullptr && row.agrees ? peer->ms.median / row.ms.median : -1;
-    rows += "<tr><td>" + html_text(row.runtime) + "</td><td>" + row.precision + "</td>" +
+    rows += "<tr><td>" + html_text(row.runtime) + "</td><td>" +
+            std::string(name_of(row.precision)) + "</td>" +
             cell(static_cast<double>(row.batch), std::to_string(row.batch)) + "<td>" +
             row.order_text() + "</td>" +
             cell(static_cast<double>(row.length),

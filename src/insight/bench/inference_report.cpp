@@ -25,8 +25,8 @@ std::string change_text(double ratio) {
 class MixedRows {
  public:
   explicit MixedRows(const Rows& rows) {
-    const std::vector<std::string> all = precisions_of(rows);
-    if (!all.empty()) precision_ = holds(all, "fp32") ? "fp32" : all.front();
+    const std::vector<Precision> all = precisions_of(rows);
+    if (!all.empty()) precision_ = holds(all, Precision::fp32) ? Precision::fp32 : all.front();
     for (const InferenceRow& row : rows)
       if (row.length == 0 && row.agrees && row.precision == precision_) rows_.push_back(&row);
   }
@@ -69,7 +69,7 @@ class MixedRows {
   }
 
  private:
-  std::string precision_;
+  Precision precision_ = Precision::fp32;
   std::vector<const InferenceRow*> rows_;
 };
 
@@ -165,7 +165,7 @@ std::string padding_text(const InferenceRow& row) {
 /// "fp32 2.1e-07, bf16 0.0032": the largest difference of any vector that agrees, by precision.
 std::string differences_text(const InferenceReport& report) {
   std::string text;
-  for (const std::string& precision : precisions_of(report.rows)) {
+  for (const Precision precision : precisions_of(report.rows)) {
     double most = 0;
     for (const InferenceRow& row : report.rows)
       if (row.agrees && row.precision == precision) most = std::max(most, row.max_difference);
@@ -184,8 +184,8 @@ const InferenceRow* own_random(const InferenceReport& report, const InferenceRow
 
 }  // namespace
 
-std::vector<std::string> precisions_of(const Rows& rows) {
-  std::vector<std::string> list;
+std::vector<Precision> precisions_of(const Rows& rows) {
+  std::vector<Precision> list;
   for (const InferenceRow& row : rows)
     if (!holds(list, row.precision)) list.push_back(row.precision);
   return list;
@@ -232,7 +232,7 @@ std::string inference_table(const InferenceReport& report) {
     out += fmt::format("\nbatch {}, {}\n{}", batch,
                        length == 0 ? "the sentences" : fmt::format("texts of {} tokens", length),
                        head);
-    for (const std::string& precision : precisions_of(report.rows))
+    for (const Precision precision : precisions_of(report.rows))
       for (const InferenceRow& row : report.rows) {
         if (row.length != length || row.batch != batch || row.precision != precision) continue;
         const InferenceRow* other = has_peers ? best_peer(report, row) : own_random(report, row);
@@ -262,7 +262,7 @@ OrderedJson inference_json(const InferenceReport& report) {
   for (const InferenceRow& r : report.rows) {
     rows.push_back({{"model", report.model},
                     {"runtime", r.runtime},
-                    {"precision", r.precision},
+                    {"precision", name_of(r.precision)},
                     {"batch", r.batch},
                     {"order", name_of(r.order)},
                     {"sorted", r.is_sorted},

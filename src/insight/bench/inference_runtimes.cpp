@@ -20,7 +20,7 @@ constexpr uint32_t kOrderSeed = 48;
 /// One encoder in one precision and layout.
 class OwnRuntime final : public InferenceRuntime {
  public:
-  OwnRuntime(const BenchEncoder& model, std::string precision, RowLayout layout)
+  OwnRuntime(const BenchEncoder& model, infer::RunPrecision precision, RowLayout layout)
       : precision_(std::move(precision)),
         layout_(layout),
         context_(model.definition->sizes().context),
@@ -30,12 +30,12 @@ class OwnRuntime final : public InferenceRuntime {
                 layout == RowLayout::packed ? infer::TextLayout::flat : infer::TextLayout::padded),
             cpu::cpu_backend(),
             {model.name, model.definition->task(), context_, model.definition->sizes().vocabulary},
-            {.precision = dtype_of_precision(precision_),
-             .quantization = quantization_of_precision(precision_),
+            {.precision = precision_.dtype,
+             .quantization = precision_.quantization,
              .batch_tokens = kAnyTokens}) {}
 
   std::string name() const override { return "brrr"; }
-  std::string precision() const override { return precision_; }
+  Precision precision() const override { return precision_.name; }
   bool runs(const TextBatches& work) const override {
     return (work.order == TextOrder::packed) == (layout_ == RowLayout::packed);
   }
@@ -80,7 +80,7 @@ class OwnRuntime final : public InferenceRuntime {
   // A batch is never divided: its size is what is measured.
   static constexpr int64_t kAnyTokens = int64_t{1} << 40;
 
-  std::string precision_;
+  infer::RunPrecision precision_;
   RowLayout layout_;
   int64_t context_;
   infer::Encoder encoder_;
@@ -144,9 +144,11 @@ bool BenchEncoder::pools_first_token() const {
   return definition->task().pooling.front() == models::Pooling::cls;
 }
 
-std::unique_ptr<InferenceRuntime> own_runtime(const BenchEncoder& model,
-                                              const std::string& precision, RowLayout layout) {
-  return std::make_unique<OwnRuntime>(model, precision, layout);
+std::unique_ptr<InferenceRuntime> own_runtime(const BenchEncoder& model, Precision precision,
+                                              RowLayout layout) {
+  const bool is_own = model.own && model.own->name == precision;
+  return std::make_unique<OwnRuntime>(model, is_own ? *model.own : infer::run_precision(precision),
+                                      layout);
 }
 
 }  // namespace brrr::insight

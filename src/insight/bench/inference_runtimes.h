@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/weight_source.h"
+#include "infer/run_precision.h"
 #include "insight/bench/bench_inference.h"
 #include "models/model.h"
 #include "runtime/backend.h"
@@ -50,7 +51,7 @@ class InferenceRuntime {
  public:
   virtual ~InferenceRuntime() = default;
   virtual std::string name() const = 0;
-  virtual std::string precision() const = 0;
+  virtual Precision precision() const = 0;
   virtual bool runs(const TextBatches& work) const = 0;
   /// Number of tokens that are computed, padding included.
   virtual int64_t computed_tokens(const TextBatches& work) const = 0;
@@ -66,21 +67,22 @@ struct BenchEncoder {
   models::ModelPtr definition;  // Head::embedding, one pooling, vectors keep their length
   std::shared_ptr<const WeightSource> weights;
   std::unique_ptr<io::Tokenizer> tokenizer;
-  int64_t longest = 0;    // tokens of a text
-  fs::path folder, root;  // of the encoder; of sentence-transformers' modules
+  std::optional<infer::RunPrecision> own = {};  // of a folder with quantised weights
+  int64_t longest = 0;                          // tokens of a text
+  fs::path folder, root;                        // of the encoder; of sentence-transformers' modules
 
   bool pools_first_token() const;  // else the mean over the tokens
 };
 
 enum class RowLayout { packed, padded };
-std::unique_ptr<InferenceRuntime> own_runtime(const BenchEncoder& model,
-                                              const std::string& precision, RowLayout layout);
+std::unique_ptr<InferenceRuntime> own_runtime(const BenchEncoder& model, Precision precision,
+                                              RowLayout layout);
 
 /// The inputs that peers need besides the model.
 struct PeersSetup {
   fs::path environment;  // with bin/python
   fs::path folder;       // for the script, texts and an ONNX file; outlives the runtimes
-  std::vector<std::string> precisions;
+  std::vector<Precision> precisions;
   bool quick = false;  // ONNX Runtime, OpenVINO and PyTorch at fp32 only
   int threads = 1;
   double timeout_seconds = 300;

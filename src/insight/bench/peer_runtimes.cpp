@@ -26,19 +26,29 @@ struct PeerKind {
   const char* runtime;
   const char* package;  // that its version is told of
   std::vector<const char*> needs;
-  std::vector<const char*> precisions;
+  std::vector<Precision> precisions;
   bool takes_onnx = false;
-  std::vector<const char*> quick = {};  // precisions that are timed with PeersSetup::quick
+  std::vector<Precision> quick = {};  // precisions that are timed with PeersSetup::quick
 };
 
 const std::vector<PeerKind>& peer_kinds() {
   static const std::vector<PeerKind> kinds = {
-      {"onnxruntime", "onnxruntime", {"onnxruntime"}, {"fp32"}, true, {"fp32"}},
-      {"openvino", "openvino", {"openvino"}, {"fp32", "bf16"}, true, {"fp32", "bf16"}},
-      {"pytorch", "torch", {"torch", "transformers"}, {"fp32", "bf16"}, false, {"fp32"}},
-      {"torchscript", "torch", {"torch", "transformers"}, {"fp32"}},
-      {"torch.compile", "torch", {"torch", "transformers"}, {"fp32"}},
-      {kSentenceTransformers, kSentenceTransformers, {kSentenceTransformers}, {"fp32"}}};
+      {"onnxruntime", "onnxruntime", {"onnxruntime"}, {Precision::fp32}, true, {Precision::fp32}},
+      {"openvino",
+       "openvino",
+       {"openvino"},
+       {Precision::fp32, Precision::bfloat16},
+       true,
+       {Precision::fp32, Precision::bfloat16}},
+      {"pytorch",
+       "torch",
+       {"torch", "transformers"},
+       {Precision::fp32, Precision::bfloat16},
+       false,
+       {Precision::fp32}},
+      {"torchscript", "torch", {"torch", "transformers"}, {Precision::fp32}},
+      {"torch.compile", "torch", {"torch", "transformers"}, {Precision::fp32}},
+      {kSentenceTransformers, kSentenceTransformers, {kSentenceTransformers}, {Precision::fp32}}};
   return kinds;
 }
 const std::vector<const char*> kExportNeeds = {"torch", "transformers", "onnx"};
@@ -52,14 +62,14 @@ std::string_view script() {
 
 class PeerRuntime final : public InferenceRuntime {
  public:
-  PeerRuntime(std::string name, std::string precision, PeerOptions options, const Json& question)
-      : name_(std::move(name)), precision_(std::move(precision)), process_(std::move(options)) {
+  PeerRuntime(std::string name, Precision precision, PeerOptions options, const Json& question)
+      : name_(std::move(name)), precision_(precision), process_(std::move(options)) {
     process_.ask(question);
     process_.pause();
   }
 
   std::string name() const override { return name_; }
-  std::string precision() const override { return precision_; }
+  Precision precision() const override { return precision_; }
   bool runs(const TextBatches& work) const override {
     if (work.order == TextOrder::packed) return false;
     // encode() takes texts and sorts them itself.
@@ -88,7 +98,8 @@ class PeerRuntime final : public InferenceRuntime {
   void pause() override { process_.pause(); }
 
  private:
-  std::string name_, precision_;
+  std::string name_;
+  Precision precision_;
   PeerProcess process_;
 };
 
@@ -122,9 +133,11 @@ class PeerOpener {
   }
 
   /// Throws PeerError.
-  void export_onnx() const { PeerProcess(options("export")).ask(question("export", "", "fp32")); }
+  void export_onnx() const {
+    PeerProcess(options("export")).ask(question("export", "", Precision::fp32));
+  }
 
-  std::unique_ptr<InferenceRuntime> open(const PeerKind& kind, const std::string& precision) const {
+  std::unique_ptr<InferenceRuntime> open(const PeerKind& kind, Precision precision) const {
     return std::make_unique<PeerRuntime>(kind.runtime, precision,
                                          options(fmt::format("{}-{}", kind.runtime, precision)),
                                          question("open", kind.runtime, precision));
@@ -146,11 +159,11 @@ class PeerOpener {
             .stop = setup_.stop};
   }
 
-  Json question(const char* what, const std::string& runtime, const std::string& precision) const {
+  Json question(const char* what, const std::string& runtime, Precision precision) const {
     const bool is_whole = runtime == kSentenceTransformers;
     return {{"do", what},
             {"runtime", runtime},
-            {"precision", precision},
+            {"precision", name_of(precision)},
             {"model", (is_whole ? model_.root : model_.folder).string()},
             {"file", (setup_.folder / "encoder.onnx").string()},
             {"texts", (setup_.folder / "texts.json").string()},
@@ -174,7 +187,7 @@ std::string missing_of(const std::vector<const char*>& needs,
   return missing;
 }
 
-bool is_wanted(const PeerKind& kind, const std::string& precision, const PeersSetup& setup) {
+bool is_wanted(const PeerKind& kind, Precision precision, const PeersSetup& setup) {
   return holds(setup.precisions, precision) && (!setup.quick || holds(kind.quick, precision));
 }
 
@@ -206,7 +219,7 @@ Peers open_peers(const BenchEncoder& model, const std::vector<const TextSet*>& t
   std::optional<std::string> no_onnx;  // why there is no ONNX file; "": there is one
   for (const PeerKind& kind : peer_kinds()) {
     if (std::ranges::none_of(kind.precisions,
-                             [&](const char* p) { return is_wanted(kind, p, setup); }))
+                             [&](Precision p) { return is_wanted(kind, p, setup); }))
       continue;
     std::string reason;
     if (const std::string missing = missing_of(kind.needs, packages); !missing.empty())
@@ -232,7 +245,7 @@ Peers open_peers(const BenchEncoder& model, const std::vector<const TextSet*>& t
       continue;
     }
     bool is_open = false;
-    for (const char* precision : kind.precisions) {
+    for (const Precision precision : kind.precisions) {
       if (!is_wanted(kind, precision, setup)) continue;
       try {
         peers.runtimes.push_back(opener.open(kind, precision));

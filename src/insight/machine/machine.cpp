@@ -111,6 +111,19 @@ void read_cgroups(Machine& m) {
 
 }  // namespace
 
+std::string integer_units(const Machine& m) {
+  const std::string features = " " + m.features + " ";
+  const auto has = [&](const char* name) {
+    return features.find(std::string(" ") + name + " ") != std::string::npos;
+  };
+  const cpu::Isa isa = cpu::parse_isa(m.isa, "isa");
+  std::vector<std::string> units;
+  if (isa >= cpu::Isa::kAmx && has("amx_int8")) units.emplace_back("AMX int8");
+  if (isa >= cpu::Isa::kAvx512 && has("avx512_vnni")) units.emplace_back("AVX-512 VNNI");
+  if (isa == cpu::Isa::kAvx2 && has("avx_vnni")) units.emplace_back("AVX-VNNI");
+  return fmt::format("{}", fmt::join(units, ", "));
+}
+
 Machine read_machine() {
   Machine m;
   m.isa = cpu::isa_name(cpu::best_isa());

@@ -33,6 +33,9 @@ struct Machine {
     return memory_limit_bytes ? std::min(*memory_limit_bytes, memory_bytes) : memory_bytes;
   }
 };
+/// The instructions that multiply 8-bit integers on this machine: "AMX int8, AVX-512 VNNI"; ""
+/// where there are none.
+std::string integer_units(const Machine& machine);
 /// Reads /proc and /sys; what they do not say keeps its default. Never throws.
 Machine read_machine();
 

@@ -77,6 +77,10 @@ std::string report(const Machine& m, const Gpus& gpus, const std::optional<Peaks
                     ? ""
                     : fmt::format(" (limited by BRRR_ISA; the processor has {})", m.best_isa)));
   page.row("features", m.features);
+  const std::string units = integer_units(m);
+  page.row(
+      "integer units",
+      units.empty() ? "none for 8 bits: int8 saves memory and may be slower than 16 bits" : units);
   std::string cores = fmt::format("{} in {}, {}", counted(m.cores, "core"),
                                   counted(m.sockets, "socket"), counted(m.processors, "processor"));
   if (m.usable != m.processors) cores += fmt::format(", {} for this process", m.usable);
@@ -182,6 +186,7 @@ std::string report_json(const Machine& m, const Gpus& gpus, const std::optional<
   json["cpu"] = m.cpu;
   json["machine_isa"] = m.best_isa;
   json["features"] = m.features;
+  json["integer_units"] = integer_units(m);
   json["sockets"] = m.sockets;
   json["cores"] = m.cores;
   json["processors"] = m.processors;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/memory.h"
+#include "infer/run_precision.h"
 #include "insight/plan/anatomy.h"
 #include "machine/device.h"
 #include "runtime/engine.h"
@@ -221,24 +222,22 @@ void add_flops(RunPlan& p, const Session& session) {
 }
 
 InferencePlan inference_of(const train::TrainOptions& o, const models::Model& model) {
-  DType precision = dtype_of_precision(o.precision);
-  WeightQuantization quantization;
+  infer::RunPrecision precision = infer::run_precision(o.precision);
   const Backend backend = machine::backend_for(o.device);
   // A quantised folder runs in its own precision.
   if (o.init_from != "scratch" && !o.was_given("precision")) {
     const fs::path folder = io::find_model(o.init_from);
-    if (io::read_quantization(folder)) {
-      precision = DType::bf16;
-      if (backend.memory_bytes == 0)
-        quantization = io::open_model(folder, {.reads_tokenizer = false}).own_quantization();
-    }
+    if (io::read_quantization(folder))
+      precision =
+          *infer::own_precision(io::open_model(folder, {.reads_tokenizer = false}), backend);
   }
   Engine engine(backend);
   const int64_t context = model.sizes().context;
   const Graph graph = model.task().head == models::Head::next_token
-                          ? model.decode({.capacity = context, .cache = precision})
+                          ? model.decode({.capacity = context, .cache = precision.dtype})
                           : model.forward(Dim(1), Dim(context));
-  engine.add(run_pipeline(graph, backend.target(), for_inference(precision, quantization)));
+  engine.add(run_pipeline(graph, backend.target(),
+                          for_inference(precision.dtype, precision.quantization)));
   const MemoryForecast f = engine.forecast();
   return {f.parameter_bytes, f.state_bytes, f.temporary_bytes + f.constant_bytes};
 }
@@ -257,7 +256,7 @@ void add_rules(RunPlan& p) {
     (s.holds == Holds::weights         ? weights
      : s.holds == Holds::gradient_sums ? sums
                                        : states) += s.bytes;
-  const bool mixed = p.plan.options.precision != "fp32";
+  const bool mixed = p.plan.options.precision != Precision::fp32;
   int64_t copies = 0, gradients = 0;
   for (const Moment& m : p.moments) {
     copies = std::max(copies, m.bytes[static_cast<size_t>(Holds::copies)]);

@@ -94,7 +94,7 @@ DType dtype_of_products(std::span<const train::Session::ProgramUse> programs) {
     const Graph& g = use.program->graph();
     for (NodeId id = 0; id < g.size(); ++id)
       if (!g.is_input(id) && class_of(g.node(id)) == OpClass::contraction)
-        flops[g.type(g.node(id).operands[0]).dtype] += cost_of(g, id).flops;
+        flops[machine::factor_dtype(g, id)] += cost_of(g, id).flops;
   }
   const auto most = std::max_element(
       flops.begin(), flops.end(), [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -322,7 +322,7 @@ std::string report_json(const RunPlan& p) {
       {"batch_size", o.batch_size},
       {"gradient_accumulation_steps", o.gradient_accumulation_steps},
       {"context", o.context},
-      {"precision", o.precision},
+      {"precision", name_of(o.precision)},
       {"optim", o.optim},
       {"rematerialize", o.rematerialize},
       {"activation_memory", o.activation_memory},

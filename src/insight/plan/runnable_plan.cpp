@@ -223,7 +223,7 @@ std::string report_json(const RunnablePlan& p) {
   const PlannedKernel all = p.kernels.total();
   const OrderedJson j = {{"model", p.model},
                          {"format", p.summary},
-                         {"precision", p.precision},
+                         {"precision", name_of(p.precision)},
                          {"sizes", sizes},
                          {"assumed_sizes", guessed},
                          {"made_up_inputs", p.made},

@@ -29,7 +29,8 @@ struct PlannedProgram {
 };
 
 struct RunnablePlan {
-  std::string model, summary, backend, precision;
+  std::string model, summary, backend;
+  Precision precision = Precision::fp32;
   double compile_ms = 0;
   std::vector<AxisSize> sizes;
   std::vector<std::string> made;   // inputs whose numbers are made up

@@ -11,6 +11,7 @@
 #include "base/threads/parallel.h"
 #include "insight/machine/machine.h"
 #include "insight/profile/race.h"
+#include "machine/device.h"
 
 namespace brrr::insight {
 namespace {
@@ -69,7 +70,12 @@ class Adviser {
   }
 
   void look(const Candidate& c) {
-    const std::unique_ptr<Workload> other = compiled(c.options);
+    std::unique_ptr<Workload> other;
+    try {
+      other = compiled(c.options);
+    } catch (const UserError&) {  // the backend has no kernels for such weights
+      return;
+    }
     if (other == nullptr) return;
     const PlanFacts now = forecaster_.here(), then = forecaster_.of(*other);
     Advice a{c.cause,
@@ -262,7 +268,7 @@ std::vector<Candidate> candidates(const Profile& p, const AdviceOptions& o) {
           t.activation_memory.clear();
         });
   const bool reads_weights = o.workload.mode == Mode::generation;
-  if (options.precision == "fp32" && options.float32_matmul_precision == "highest" &&
+  if (options.precision == Precision::fp32 && options.float32_matmul_precision == "highest" &&
       (p.ceilings.bf16 > kFasterUnit * p.ceilings.f32 || reads_weights))
     add("precision",
         reads_weights
@@ -270,7 +276,24 @@ std::vector<Candidate> candidates(const Profile& p, const AdviceOptions& o) {
             : fmt::format(
                   "products are in fp32; this machine computes bf16 products {:.1f} times as fast",
                   p.ceilings.bf16 / p.ceilings.f32),
-        "--precision bf16", {{"precision", "bf16"}}, [](auto& t) { t.precision = "bf16"; });
+        "--precision bf16", {{"precision", "bf16"}},
+        [](auto& t) { t.precision = Precision::bfloat16; });
+  const bool is_quantised = is_quantized(options.precision);
+  const double floats = std::max(p.ceilings.f32, p.ceilings.bf16);
+  if (!training && !is_quantised && machine::backend_for(options.device).memory_bytes == 0 &&
+      (p.ceilings.int8 > kFasterUnit * floats || reads_weights))
+    add("precision",
+        fmt::format("{}; what int8 costs in quality, `brrr quantize` measures",
+                    reads_weights
+                        ? fmt::format("a token reads all weights in {}", options.precision)
+                        : fmt::format("this machine computes int8 products {:.1f} times "
+                                      "as fast as those of floats",
+                                      p.ceilings.int8 / floats)),
+        "--precision int8", {{"precision", "int8"}},
+        [](auto& t) { t.precision = Precision::int8; });
+  if (!training && is_quantised)
+    add("precision", fmt::format("weights are read in {}", options.precision), "--precision bf16",
+        {{"precision", "bf16"}}, [](auto& t) { t.precision = Precision::bfloat16; });
   const int64_t vocab = o.workload.model->sizes().vocabulary;
   const int64_t nice = (vocab + kNiceVocabulary - 1) / kNiceVocabulary * kNiceVocabulary;
   if (training && !o.fixed_model && vocab != nice && vocab > 16 * kNiceVocabulary)

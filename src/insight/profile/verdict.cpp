@@ -66,6 +66,7 @@ std::vector<std::pair<std::string_view, double>> Ceilings::peaks() const {
   add("tf32", compute(DType::f32, true));
   add("bf16", compute(DType::bf16));
   add("f16", compute(DType::f16));
+  add("int8", compute(DType::i8));
   add("fp8", compute(DType::f8e4m3));
   return list;
 }
@@ -77,8 +78,15 @@ const MemoryLevel& Ceilings::level_of(double bytes) const {
 }
 
 machine::MachineSpeed Ceilings::speed() const {
-  return {f32,           bf16, f16, levels.back().read, levels.front().read, levels.front().bytes,
-          "measured now"};
+  machine::MachineSpeed s{f32,
+                          bf16,
+                          f16,
+                          levels.back().read,
+                          levels.front().read,
+                          levels.front().bytes,
+                          machine::kMeasuredNow};
+  s.int8 = int8;
+  return s;
 }
 
 namespace {
@@ -143,7 +151,7 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
   w.is_interpreted = program.is_interpreted(id);
   const Node& node = g.node(id);
   if (class_of(node) == OpClass::contraction && !node.operands.empty()) {
-    w.dtype = g.type(node.operands[0]).dtype;
+    w.dtype = machine::factor_dtype(g, id);
     w.tf32 = node.attrs.get_or<bool>("tf32", false);
   }
   if (node.op->is_attention && !node.op->is_gradient &&

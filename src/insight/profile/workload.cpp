@@ -269,9 +269,12 @@ PortValues random_tokens(const models::Model& model, infer::TextLayout layout, i
   return inputs;
 }
 
-PipelineOptions forward_options(const train::TrainOptions& o) {
-  const train::SessionOptions s = train::session_options(o);
-  PipelineOptions passes = for_inference(s.precision);
+PipelineOptions forward_options(const WorkloadOptions& o) {
+  const train::SessionOptions s = train::session_options(o.options);
+  const Precision precision = o.options.precision;
+  const infer::RunPrecision form =
+      o.own && o.own->name == precision ? *o.own : infer::run_precision(precision);
+  PipelineOptions passes = for_inference(form.dtype, form.quantization);
   passes.matmul_precision = s.matmul_precision;
   passes.disabled = s.disabled_passes;
   return passes;
@@ -287,7 +290,7 @@ std::unique_ptr<Workload> forward_workload(const WorkloadOptions& o) {
   const infer::TextLayout layout = infer::text_layout(*o.model, backend);
   PortValues inputs = random_tokens(*o.model, layout, batch, length);
   Prepared p = prepared(infer::forward_runnable(o.model, random_weights(*o.model), layout), backend,
-                        forward_options(o.options), inputs);
+                        forward_options(o), inputs);
   return std::make_unique<RunnableRuns>(std::move(p.runner), std::move(inputs), p.seconds,
                                         batch * length);
 }
@@ -329,7 +332,7 @@ std::unique_ptr<Workload> generation_workload(const WorkloadOptions& o) {
   inputs.emplace("position", HostTensor::filled(DType::i32, {}, 0));
   Prepared p = prepared(infer::decode_runnable(o.model, random_weights(*o.model), context,
                                                dtype_of_precision(o.options.precision)),
-                        machine::backend_for(o.options.device), forward_options(o.options), inputs);
+                        machine::backend_for(o.options.device), forward_options(o), inputs);
   return std::make_unique<Generation>(o, std::move(p), std::move(inputs));
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "infer/run_precision.h"
 #include "infer/runner.h"
 #include "sampling/sampler.h"
 #include "train/dataset.h"
@@ -60,8 +61,11 @@ class Workload {
 
 struct WorkloadOptions {
   Mode mode = Mode::training;
-  train::TrainOptions options;
+  train::TrainOptions options;  // `precision` may also be one that only inference has
   models::ModelPtr model;
+  /// The form of a folder with quantised weights, which applies while options.precision is its
+  /// name.
+  std::optional<infer::RunPrecision> own = {};
   const train::Dataset* data = nullptr;  // of the batches; null: random tokens
   int64_t prompt = 64;                   // tokens in the cache when generation begins
 };

@@ -229,15 +229,15 @@ void check_harmless(const Harmless& h, const std::string& value) {
 }
 
 void add_mapped_rows(ForeignTable& t) {
-  const auto mixed = [&](const char* name, const char* precision, const char* help) {
+  const auto mixed = [&](const char* name, Precision precision, const char* help) {
     t.foreign(name, Kind::kFlag, "precision", help,
               [precision](TrainOptions& o, const std::string& s) {
                 if (parse_bool(s)) o.precision = precision;
               },
               {std::string(name) + "-full-eval"});
   };
-  mixed("bf16", "bf16", "precision=bf16");
-  mixed("fp16", "fp16", "precision=fp16");
+  mixed("bf16", Precision::bfloat16, "precision=bf16");
+  mixed("fp16", Precision::fp16, "precision=fp16");
   t.foreign("tf32", Kind::kFlag, "float32-matmul-precision", "true: high",
             [](TrainOptions& o, const std::string& s) {
               if (parse_bool(s)) o.float32_matmul_precision = "high";
@@ -311,7 +311,7 @@ void add_script_rows(ForeignTable& t) {
       "torch-dtype", Kind::kText, "param-dtype", "float32, bfloat16 or auto",
       [](TrainOptions& o, const std::string& s) {
         if (is_among(s, "bfloat16 bf16"))
-          o.param_dtype = "bf16";
+          o.param_dtype = Precision::bfloat16;
         else if (!is_among(s, "auto none null float32 fp32"))
           usage_error(
               "expected auto, float32 or bfloat16, in which parameters are stored; --precision is "

@@ -374,8 +374,8 @@ void add_run_rows(Table& t) {
 
   t.group("machine");
   machine::add_device_row(t).free_on_resume = true;  // checkpoints move between devices
-  t.choice(
-      "precision", &Options::precision, precision_choices(PrecisionUse::training), "NAME",
+  add_precision_row(
+      t, "precision", &Options::precision, PrecisionUse::training,
       "fp32, or mixed: bf16, fp16 (with a dynamic loss scale), fp8 (bf16, the products of blocks "
       "in 8 bits: for GPUs from sm_89 on, emulated elsewhere)",
       {"dtype", "mixed-precision"});
@@ -386,10 +386,10 @@ void add_run_rows(Table& t) {
       "operands)");
   t.real("init-loss-scale", &Options::init_loss_scale, {.low = 1, .high = 0x1p126}, "X",
          "initial loss scale of fp16", {"fp16-init-scale"});
-  t.choice(
-      "param-dtype", &Options::param_dtype, {{"fp32", "f32", "float32"}, {"bf16", "bfloat16"}},
-      "NAME",
-      "dtype in which matrices are stored; bf16: no fp32 copy, updates with stochastic rounding");
+  add_precision_row(
+      t, "param-dtype", &Options::param_dtype, PrecisionUse::parameters,
+      "dtype in which matrices are stored; bf16: no fp32 copy, updates with stochastic rounding",
+      {});
   t.integer("threads", &Options::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"})
       .free_on_resume = true;

@@ -361,14 +361,14 @@ void validate(const TrainOptions& o) {
         o.muon_learning_rate);
   if (o.relative_step && o.optim != "adafactor")
     usage_error("--relative-step applies to --optim adafactor only; got --optim {}", o.optim);
-  if (!o.fused_optimizer && (o.optim != "adamw" || o.param_dtype != "fp32"))
+  if (!o.fused_optimizer && (o.optim != "adamw" || o.param_dtype != Precision::fp32))
     usage_error(
         "--no-fused-optimizer applies to --optim adamw with --param-dtype fp32 only; got {} with "
         "{}",
         o.optim, o.param_dtype);
-  if (o.param_dtype == "bf16" && o.precision == "fp16")
+  if (o.param_dtype == Precision::bfloat16 && o.precision == Precision::fp16)
     usage_error("--param-dtype bf16 works with --precision fp32 or bf16; got fp16");
-  if (o.param_dtype == "bf16" && o.optim == "adafactor")
+  if (o.param_dtype == Precision::bfloat16 && o.optim == "adafactor")
     usage_error(
         "--param-dtype bf16 does not work with adafactor; expected adamw, adamw_8bit, sgd, lion or "
         "muon");

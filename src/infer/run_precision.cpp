@@ -1,0 +1,16 @@
+#include "infer/run_precision.h"
+
+namespace brrr::infer {
+
+RunPrecision run_precision(Precision precision) {
+  return {precision, dtype_of_precision(precision), quantization_of_precision(precision)};
+}
+
+std::optional<RunPrecision> own_precision(const io::ModelFolder& model, const Backend& backend) {
+  if (!model.quantization) return std::nullopt;
+  if (backend.memory_bytes > 0) return run_precision(Precision::bfloat16);
+  const WeightQuantization own = model.own_quantization();
+  return RunPrecision{precision_of(own), DType::bf16, own};
+}
+
+}  // namespace brrr::infer
