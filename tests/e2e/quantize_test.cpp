@@ -129,7 +129,30 @@ TEST_F(QuantizeRuns, WhatLosesTooMuchIsNotWritten) {
   refuses({"quantize", path("llama")}, 2, "expected --output FOLDER");
   refuses({"quantize", path("absent"), "--output", path("no")}, 1, "there is no folder");
   refuses({"quantize", path("llama"), "--output", path("llama")}, 1, "holds files already");
-  refuses({"quantize", path("model.onnx"), "--output", path("no")}, 2, "--precision int8");
+  refuses({"quantize", path("model.brrr"), "--output", path("no")}, 2, "--precision int8");
+  refuses({"quantize", path("model.onnx"), "--output", path("no")}, 2,
+          "ONNX files are written with");
+  refuses({"quantize", path("model.onnx"), "--output", path("no"), "--method", "weight-only"}, 2,
+          "expected a file that ends with .onnx");
+}
+
+TEST_F(QuantizeRuns, AnOnnxFileKeepsItsOutputs) {
+  make_llama();
+  ASSERT_EQ(run({"export", path("llama"), "--format", "onnx", "--output", path("llama.onnx")}), 0)
+      << err_;
+  const Options options{"quantize", path("llama.onnx"), "--method", "weight-only",
+                        "--output", path("int8.onnx"),  "--json",   "--threads",
+                        "1",        "--keep",           "up_proj"};
+  ASSERT_EQ(run(options), 0) << err_;
+  const Json report = json();
+  EXPECT_GT(report["outputs"][0]["cosine"].get<double>(), 0.999);
+  EXPECT_LT(fs::file_size(path("int8.onnx")), fs::file_size(path("llama.onnx")) * 2 / 3);
+  EXPECT_EQ(run({"run", path("int8.onnx"), "--random"}), 0) << err_;
+  Options again = options;
+  again[1] = path("int8.onnx");
+  again[5] = path("twice.onnx");
+  EXPECT_EQ(run(again), 1);
+  EXPECT_NE(err_.find("is quantised already (it has DequantizeLinear)"), std::string::npos) << err_;
 }
 
 TEST_F(QuantizeRuns, AnEncoderKeepsItsVectors) {

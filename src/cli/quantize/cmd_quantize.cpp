@@ -3,11 +3,13 @@
 
 #include <algorithm>
 
+#include "base/encoding/ascii.h"
 #include "base/env.h"
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
+#include "cli/quantize/onnx_quantize.h"
 #include "cli/quantize/quantize_options.h"
 #include "cli/quantize/report.h"
 #include "cli/runnable_option.h"
@@ -30,8 +32,8 @@ void check_output(const std::string& output) {
 io::ModelFolder open_for_quantising(const QuantizeOptions& o) {
   if (!module_files(o.model).file.empty())
     usage_error(
-        "{}: ONNX and .brrr files are quantised while they are loaded: `brrr run --precision "
-        "int8`; expected a model folder",
+        "{}: expected a model folder or an ONNX file; .brrr files, and folders with one, are "
+        "quantised while they are loaded: `brrr run --precision int8`",
         o.model);
   const bool has_modules = !o.model.empty() && fs::exists(fs::path(o.model) / "modules.json");
   const fs::path folder = has_modules ? fs::path(o.model) : find_named_model(o.model);
@@ -60,6 +62,10 @@ std::vector<io::LinearLayer> kept_of(const std::vector<io::LinearLayer>& all,
   return kept;
 }
 
+bool is_onnx_file(const std::string& model) {
+  return is_module_file(model) && ascii_lowercase(fs::path(model).extension().string()) == ".onnx";
+}
+
 /// What to try with the new folder.
 std::string next_command(const io::ModelFolder& model, const std::string& output) {
   const models::Head head = model.definition->task().head;
@@ -73,6 +79,8 @@ std::string next_command(const io::ModelFolder& model, const std::string& output
 int run_quantize(const Arguments& args) {
   const QuantizeOptions o = resolve_quantize(with_words(args, AlsoReads::text));
   use_threads(o.threads);
+  if (is_onnx_file(o.model)) return quantize_onnx_file(o);
+  refuse_without_file(o.inputs, o.sizes);
   check_output(o.output);
   const io::ModelFolder model = open_for_quantising(o);
   const io::FolderQuantization quantization = quantization_of(o);
@@ -108,14 +116,17 @@ Command quantize_command() {
   return {
       .name = "quantize",
       .summary = "write a model with weights of 8 or 4 bits, after measuring what that costs",
-      .synopsis = "MODEL --output FOLDER [--method dynamic|weight-only] [--bits 8|4] [options]",
+      .synopsis =
+          "MODEL|FILE.onnx --output FOLDER|FILE.onnx [--method dynamic|weight-only] [--bits 8|4] "
+          "[options]",
       .notes =
           "Quantises the linear layers of the blocks; embeddings, norms and the head stay as they\n"
           "are. First reports size, speed on this machine, loss and KL divergence of next tokens\n"
           "or similarity of vectors in fp32, bf16 and the new precision, and the error of each\n"
           "layer. The folder is in the form of\n"
           "compressed-tensors, which transformers loads; all verbs that run a model take it and\n"
-          "compute in its precision.\n",
+          "compute in its precision. Of an ONNX file, --method weight-only makes integers of the\n"
+          "weights of MatMul and Gemm, which DequantizeLinear turns into floats again.\n",
       .options = quantize_option_table().infos(),
       .run = run_quantize,
       .takes_positional = true,

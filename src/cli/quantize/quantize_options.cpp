@@ -1,5 +1,6 @@
 #include "cli/quantize/quantize_options.h"
 
+#include "cli/runnable_option.h"
 #include "folders/quantized/quantized_model.h"
 #include "machine/device.h"
 #include "passes/pipeline.h"
@@ -17,10 +18,11 @@ const OptionTable<QuantizeOptions>& quantize_option_table() {
     OptionTable<O> t;
     t.group("model");
     t.text("model", &O::model, "FOLDER",
-           "run, checkpoint or model folder, or ORG/NAME[@REVISION] of the Hugging Face Hub, "
+           "run, checkpoint or model folder, ONNX file, or ORG/NAME[@REVISION] of the Hugging Face "
+           "Hub, "
            "downloaded where its cache does not have it (default: the newest run)",
            {"model-name-or-path"});
-    t.text("output", &O::output, "FOLDER", "new folder for the quantised model",
+    t.text("output", &O::output, "FOLDER", "new folder, or ONNX file, for the quantised model",
            {"output-dir", "o"});
     t.group("quantisation");
     t.choice("method", &O::method, {{"dynamic", "w8a8"}, {"weight-only", "weight_only"}}, "NAME",
@@ -31,8 +33,8 @@ const OptionTable<QuantizeOptions>& quantize_option_table() {
               "with 4 bits: inputs of a layer that share a scale, 32, 64 or 128 (0: 32)",
               {"group_size"});
     t.list("keep", &O::keep, true, "NAME,...",
-           "layers to keep as they are: the name of a layer, a part of names (down_proj), or a "
-           "block (h.0)",
+           "layers to keep as they are: the name of a layer, a part of names (down_proj), a block "
+           "(h.0), or an initializer or a node of an ONNX file",
            {"ignore"});
     t.choice("dtype", &O::dtype, {{"as-stored"}, {"bf16", "bfloat16"}}, "NAME",
              "what embeddings and other matrices that are not quantised are stored in");
@@ -49,6 +51,7 @@ const OptionTable<QuantizeOptions>& quantize_option_table() {
     };
     t.flag("force", &O::force, "write the model even if its loss increases by more");
     t.flag("measure", &O::measure, "measure speed and quality first; --no-measure writes at once");
+    add_input_rows(t);
     t.group("running");
     t.flag("json", &O::json, "one JSON object with the report on standard output");
     machine::add_memory_row(t);
@@ -78,7 +81,8 @@ QuantizeOptions resolve_quantize(const KeyValues& given) {
     table.set(o, table.find(key), value, "--" + canonical_key(key));
   if (o.bits != 8 && o.bits != 4) usage_error("--bits {}: expected 8 or 4", o.bits);
   io::check_method(quantization_of(o));
-  if (o.output.empty()) usage_error("expected --output FOLDER, a new folder for the model");
+  if (o.output.empty())
+    usage_error("expected --output FOLDER, a new folder for the model, or FILE.onnx");
   return o;
 }
 

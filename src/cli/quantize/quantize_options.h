@@ -12,8 +12,8 @@
 namespace brrr::cli {
 
 struct QuantizeOptions {
-  std::string model;   // a folder, or the name of a model; "": the newest run
-  std::string output;  // the folder that is written
+  std::string model;   // a folder, the name of a model or an ONNX file; "": the newest run
+  std::string output;  // the folder or the ONNX file that is written
   std::string method = "dynamic";
   int64_t bits = 8;
   int64_t group_size = 0;           // 0: the method's
@@ -22,6 +22,7 @@ struct QuantizeOptions {
   std::vector<std::string> text;    // held-out text; empty: the default text
   double max_loss_increase = 1;     // percent
   bool force = false;
+  std::vector<std::string> inputs, sizes;  // of an ONNX file
   bool measure = true;
   bool json = false;
   std::string memory_limit;  // "6GiB"; "": what there is
