@@ -49,6 +49,10 @@ TEST_F(QuantizeRuns, ALanguageModelKeepsItsLoss) {
     EXPECT_NEAR(report["precisions"][0]["loss"].get<double>(),
                 report["precisions"][2]["loss"].get<double>(), methods[i].second);
     EXPECT_LT(report["bytes"].get<int64_t>(), report["precisions"][0]["bytes"].get<int64_t>() / 2);
+    EXPECT_EQ(report["precisions"][0]["kl_divergence"], 0);
+    EXPECT_GT(report["precisions"][2]["kl_divergence"].get<double>(), 0);
+    EXPECT_LT(report["precisions"][2]["kl_divergence"].get<double>(), methods[i].second);
+    EXPECT_GT(report["precisions"][2]["same_token"].get<double>(), i < 2 ? 0.95 : 0.7);
     EXPECT_NEAR(static_cast<double>(fs::file_size(path(to) / "model.safetensors")),
                 report["bytes"].get<double>(), 8192);
     // The folder's own precision, and the same weights in fp32.
