@@ -122,6 +122,11 @@ double arithmetic_seconds(const KernelSpeed& s, const Graph& g, NodeId id, bool 
 
 DType factor_dtype(const Graph& g, NodeId id) {
   const Node& node = g.node(id);
+  if (is(node, Op::fused)) {
+    const Graph& body = fused_body(node);
+    if (const NodeId product = product_of(body); product != kNoNode)
+      return factor_dtype(body, product);
+  }
   return node.attrs.get_or<int64_t>("left_bits", 0) == 8 ? DType::i8
                                                          : g.type(node.operands[0]).dtype;
 }

@@ -8,7 +8,9 @@
 #include <new>
 
 #include "backend/cpu/fusion/tile_program.h"
+#include "backend/cpu/products/fused_product.h"
 #include "backend/cpu/products/gemm_blocks.h"
+#include "backend/cpu/quantized/integer_matmul.h"
 #include "ops/ops.h"
 #include "support/each_isa.h"
 #include "support/tensors.h"
@@ -194,6 +196,59 @@ TEST_P(FusedProduct, FollowsEveryPath) {
       for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(got[i] == wanted[i]) << "result " << i;
       EXPECT_TRUE(got.back() == in_plain[0]) << "the product itself";
     }
+}
+
+TEST_P(FusedProduct, IntegersGiveTheBitsOfTheProductAlone) {
+  constexpr int64_t kTerms = 96;
+  for (const Quantized& q : {Quantized{8, 0, 0}, Quantized{4, 0, 32}})
+    for (const bool quantizes_rows : {true, false})
+      for (const auto& [m, n] :
+           {std::pair<int64_t, int64_t>(1, 96), {4, 100}, {13, 96}, {70, 300}}) {
+        SCOPED_TRACE(fmt::format("{}x{}, {} bits, rows {}", m, n, q.bits, quantizes_rows));
+        Type weight{f32, {kTerms, n}};
+        weight.storage = {right_layout(false), q};
+        Attrs attrs{{"transpose_a", false}, {"transpose_b", false}};
+        if (quantizes_rows) attrs.set("left_bits", int64_t{8});
+        const auto multiply = [&](Graph& g) {
+          const Value x = g.input("a0", {m, kTerms}, f32), w = g.input("a1", weight);
+          return call(Op::matmul, std::vector<Value>{x, w}, attrs)[0];
+        };
+        Graph body;
+        const Value y = multiply(body);
+        body.output("0", y + body.input("a2", {n}, f32));
+        body.output("1", y);
+        Graph g, alone;
+        std::vector<ValueId> inputs;
+        for (const NodeId id : body.inputs())
+          inputs.push_back(g.input(body.input_name(id), body.type({id, 0})).id);
+        const NodeId fused = g.add(op(Op::fused), inputs, {{"body", Region(body)}});
+        const NodeView view(g, fused);
+        ASSERT_EQ(fused_product_refusal(view), "");
+        const IntegerProduct product(NodeView(alone, multiply(alone).id.node));
+
+        test::Random random(5);
+        const auto values_of = [&](const Type& t) {
+          std::vector<std::byte, LineAllocator<std::byte>> bytes(static_cast<size_t>(t.bytes()));
+          write_tensor(test::random_tensor(t, -2, 2, random), bytes.data());
+          return bytes;
+        };
+        Memory in{values_of(Type{f32, {m, kTerms}}), values_of(weight), values_of(Type{f32, {n}})};
+        const Memory empty(3, Memory::value_type(static_cast<size_t>(m * n) * sizeof(float)));
+        Memory out = empty;
+        const std::unique_ptr<Kernel> kernel = fused_product(view);
+        Memory scratch{Memory::value_type(static_cast<size_t>(kernel->scratch_bytes()) + 64),
+                       Memory::value_type(static_cast<size_t>(product.scratch_bytes()) + 64)};
+        const std::vector<const void*> operands{in[0].data(), in[1].data(), in[2].data()};
+        std::vector<void*> results{out[0].data(), out[1].data()};
+        kernel->run({operands, results, scratch[0].data()});
+        product.run(in[0].data(), in[1].data(), out[2].data(), scratch[1].data());
+        EXPECT_TRUE(out[1] == out[2]) << "the product";
+        for (int64_t i = 0; i < m * n; ++i)
+          ASSERT_EQ(
+              load_as_double(f32, out[0].data(), i),
+              static_cast<double>(static_cast<float>(load_as_double(f32, out[2].data(), i)) +
+                                  static_cast<float>(load_as_double(f32, in[2].data(), i % n))));
+      }
 }
 
 }  // namespace

@@ -33,10 +33,11 @@ const OptionTable<BenchOptions>& bench_table() {
         {"model-name-or-path"});
     t.integer("prompt", &O::prompt, 0, 1 << 20, "N",
               "decode: tokens in the cache at the start (0: 64, or half of the context)");
-    t.list("precision", &O::precisions, true, "NAME...",
-           "step, decode, inference: fp32, bf16, fp16; step: tf32, fp8; matmul, decode, inference: "
-           "int8, int8-weight-only, int4, int4-weight-only (default: fp32 and bf16; of a model with "
-           "quantised weights: its own; matmul: none)");
+    t.list(
+        "precision", &O::precisions, true, "NAME...",
+        "step, decode, inference: fp32, bf16, fp16; step: tf32, fp8; matmul, decode, inference: "
+        "int8, int8-weight-only, int4, int4-weight-only (default: fp32 and bf16; of a model with "
+        "quantised weights: its own; matmul: none)");
     t.list("batch-size", &O::batches, true, "B...",
            "step: sequences (default: the preset's); inference: sentences of a batch (default: 1 8 "
            "16 32 64; --quick: 1 16 64)");

@@ -57,14 +57,17 @@ OrderedJson matmul(const BenchOptions& o) {
   for (const std::string& s : o.shapes) shapes.push_back(parse_shape(s));
   if (shapes.empty()) shapes = insight::default_products(o.rows);
   OrderedJson rows = OrderedJson::array();
-  for (const std::string& p : o.precisions)
-    if (quantization_of_precision(p).bits == 0)
+  std::vector<Precision> precisions;
+  for (const std::string& text : o.precisions) {
+    precisions.push_back(parse_precision(text, PrecisionUse::inference));
+    if (!is_quantized(precisions.back()))
       usage_error(
           "--precision {}: bench matmul takes int8, int8-weight-only, int4 and int4-weight-only; "
           "dtypes are --dtype",
-          p);
-  const auto results = insight::bench_matmul(
-      shapes, dtypes_of(o, {DType::f32, DType::bf16}, true), o.seconds, o.precisions);
+          text);
+  }
+  const auto results = insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}, true),
+                                             o.seconds, precisions);
   for (const auto& r : results)
     rows.push_back({{"name", r.shape.name},
                     {"m", r.shape.m},

@@ -149,7 +149,7 @@ std::vector<MatmulShape> default_products(int64_t rows) {
 
 std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
                                     const std::vector<DType>& dtypes, double seconds_per_product,
-                                    const std::vector<std::string>& precisions) {
+                                    const std::vector<Precision>& precisions) {
   const auto peaks = cpu::measure_compute_peaks(0.2);
   const Backend whole = cpu::cpu_backend();
   std::vector<MatmulRow> rows;
@@ -178,15 +178,15 @@ std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
         row.kernel += ", b packed";
         rows.push_back(std::move(row));
       }
-      for (const std::string& precision : precisions) {
+      for (const Precision precision : precisions) {
         const Quantization quantization = quantization_of_precision(precision);
-        if (!is_float(dtype) || shape.ta || quantization.bits == 0) continue;
+        if (!is_float(dtype) || shape.ta || !is_quantized(precision)) continue;
         auto runner = runner_of_panels(shape, dtype, quantization);
         if (!runner) continue;
         runners.push_back(std::move(runner));
         functions.push_back([runner = runners.back().get()] { runner->run(); });
         MatmulRow row = rows[first];
-        row.kernel = "b " + precision;
+        row.kernel = fmt::format("b {}", precision);
         row.multiplies_integers = quantization.of_rows;
         rows.push_back(std::move(row));
       }

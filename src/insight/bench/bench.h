@@ -39,10 +39,10 @@ struct MatmulRow {
 };
 /// Times each kernel of the list that accepts the product; the first of them with b packed
 /// beforehand (base/panels.h), which shows what packing costs; and with b quantised beforehand as
-/// each of `precisions` says ("int8", "int4-weight-only"; not integer dtypes nor a transposed a).
+/// each of `precisions` says (not integer dtypes nor a transposed a).
 std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
                                     const std::vector<DType>& dtypes, double seconds_per_product,
-                                    const std::vector<std::string>& precisions = {});
+                                    const std::vector<Precision>& precisions = {});
 
 struct FusionRow {
   std::string name;  // "x*a", "cos(cos x)", "layer_norm + residual + gelu"

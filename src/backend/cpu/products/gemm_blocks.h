@@ -31,8 +31,8 @@ int64_t l2_cache_bytes();
 /// Rows so many bytes apart, or a multiple of it, fall into the same few sets of an L1 cache.
 inline constexpr int64_t kSetsRepeat = 4096;
 
-/// Returns how many of the n columns a task of a few rows takes, a multiple of `unit`: at least about
-/// kStreamedBytes of the right operand, whose columns have `column_bytes` each, and such that
+/// Returns how many of the n columns a task of a few rows takes, a multiple of `unit`: at least
+/// about kStreamedBytes of the right operand, whose columns have `column_bytes` each, and such that
 /// `threads` threads that take one task after another end together.
 int64_t streamed_columns(int64_t n, int64_t unit, int64_t column_bytes, int64_t threads);
 inline constexpr int64_t kStreamedBytes = int64_t{1} << 19;

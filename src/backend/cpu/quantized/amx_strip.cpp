@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kTileStripRows = 2 * kTileRows;
 static_assert(kTileStripRows == kMostStripRows);
-constexpr int64_t kPanelRow = kPanelColumns * 4;          // bytes of a row of two right tiles
-constexpr int64_t kPanelStep = kTileRows * kPanelRow;     // bytes of the terms of a tile
+constexpr int64_t kPanelRow = kPanelColumns * 4;       // bytes of a row of two right tiles
+constexpr int64_t kPanelStep = kTileRows * kPanelRow;  // bytes of the terms of a tile
 
 /// Adds the products of kTileInt8 terms. Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 columns.
 template <bool kTwoTiles, class Tiles>

@@ -14,8 +14,8 @@
 namespace brrr::cpu {
 namespace {
 
-/// The most rows for which strips without VNNI are faster than tiles of 16-bit pairs, although these
-/// pack the right operand anew in each product.
+/// The most rows for which strips without VNNI are faster than tiles of 16-bit pairs, although
+/// these pack the right operand anew in each product.
 constexpr int64_t kRowsWithoutVnni = 8;
 
 /// Copies the rows of the left operand, with zeros behind their terms, and multiplies strips.

@@ -15,13 +15,13 @@ struct QuantizedRows {
   int8_t* values = nullptr;  // [rows, ld]; zeros behind the k terms
   int64_t ld = 0;            // a multiple of 64
   float* scales = nullptr;   // [rows]
-  // [rows, groups]: where sums of products begin, minus the offset of the panel's integers times the
-  // sum of the row's integers in each group of terms.
+  // [rows, groups]: where sums of products begin, minus the offset of the panel's integers times
+  // the sum of the row's integers in each group of terms.
   int32_t* starts = nullptr;
 };
 
-/// Maximum number of rows of any strip. Rows of values are allocated in multiples of it, because tiles
-/// read rows behind the last.
+/// Maximum number of rows of any strip. Rows of values are allocated in multiples of it, because
+/// tiles read rows behind the last.
 inline constexpr int64_t kMostStripRows = 32;
 
 /// Arguments of the product of a strip of quantised rows and the 32 columns of a panel.
@@ -65,8 +65,8 @@ struct IntegerKernels {
 /// Returns the kernels of the instruction set in use.
 const IntegerKernels& integer_kernels();
 
-/// Strips by 512-bit VPDPBUSD, by AMX tiles (8 bits and one group), and by these tiles in plain C++.
-/// All give the bits of IntegerKernels::strip: integer sums are exact.
+/// Strips by 512-bit VPDPBUSD, by AMX tiles (8 bits and one group), and by these tiles in plain
+/// C++. All give the bits of IntegerKernels::strip: integer sums are exact.
 StripKernel vnni_strips();
 StripKernel amx_strips();
 StripKernel emulated_amx_strips();

@@ -13,6 +13,10 @@
 #include "ops/ops.h"
 #include "ops/quantized/quantized_rows.h"
 
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
 namespace brrr::cpu {
 namespace {
 
@@ -35,6 +39,13 @@ struct PanelsAt {
 /// Returns the number of columns of panel `p`; the last one may have fewer than 32.
 int64_t columns_of(const IntegerPanels& form, int64_t p) {
   return std::min(kPanelColumns, form.n - p * kPanelColumns);
+}
+
+/// Completes stores of an epilogue that go around the caches.
+void fence_stores() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
 }
 
 class IntegerMatmul final : public Kernel {
@@ -71,9 +82,7 @@ IntegerProduct::IntegerProduct(const NodeView& product)
                                   : StripKernel()) {}
 
 IntegerProduct::IntegerProduct(const NodeView& product, const StripKernel& strips)
-    : form_(integer_panels_of(product)),
-      args_(unpacking_gemm(product, form_)),
-      strips_(strips) {}
+    : form_(integer_panels_of(product)), args_(unpacking_gemm(product, form_)), strips_(strips) {}
 
 int64_t IntegerProduct::values_ld() const { return round_up(std::max<int64_t>(form_.k, 1), 64); }
 int64_t IntegerProduct::value_bytes() const {
@@ -116,6 +125,7 @@ void IntegerProduct::dequantize(GemmArgs g, std::byte* scratch) const {
       integer_kernels().few_rows(rows, g.m, b.panel(p), b.panel_scales(p), form_, k_step, values);
       finish_block(g, 0, 0, p * kPanelColumns, g.m, columns_of(form_, p), values, kPanelColumns);
     }
+    if (g.epilogue.run != nullptr) fence_stores();
   });
 }
 
@@ -129,12 +139,13 @@ void IntegerProduct::multiply_integers(const GemmArgs& g, std::byte* scratch) co
   const QuantizedRows rows = rows_in(scratch);
   const auto row_bytes = g.lda * static_cast<int64_t>(bytes_of(g.dtype));
   parallel_for(g.m, 8, [&](int64_t begin, int64_t end) {
-    integer_kernels().quantize_rows(g.dtype,
-                                    static_cast<const std::byte*>(g.a) + begin * row_bytes, g.lda,
-                                    end - begin, form_, rows_from(rows, begin, form_));
+    integer_kernels().quantize_rows(g.dtype, static_cast<const std::byte*>(g.a) + begin * row_bytes,
+                                    g.lda, end - begin, form_, rows_from(rows, begin, form_));
   });
-  for_each_block(g.m, form_, strips_.rows,
-                 [&](const IntegerBlock& block) { multiply_block(g, rows, block); });
+  for_each_block(g.m, form_, strips_.rows, [&](const IntegerBlock& block) {
+    multiply_block(g, rows, block);
+    if (g.epilogue.run != nullptr) fence_stores();
+  });
 }
 
 void IntegerProduct::multiply_block(const GemmArgs& g, const QuantizedRows& rows,

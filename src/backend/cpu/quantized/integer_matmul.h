@@ -19,8 +19,8 @@ std::string integer_matmul_refusal(const NodeView& product);
 /// Whether the node quantises its left operand ({left_bits} is 8).
 bool quantizes_left(const NodeView& product);
 
-/// A product with such a right operand: quantises the rows of the left one and multiplies integers, or
-/// dequantises the weight.
+/// A product with such a right operand: quantises the rows of the left one and multiplies integers,
+/// or dequantises the weight.
 class IntegerProduct {
  public:
   /// By the fastest strips that this processor has.

@@ -34,9 +34,10 @@ struct IntegerBlock {
   int64_t row = 0, rows = 0, panel = 0, panels = 0;
 };
 
-/// Calls f(block) for all blocks of a product on the thread team. A thread multiplies several strips
-/// by the same panels, which stay in its L2 cache, and a strip of rows by all panels of a block,
-/// while it is in the L1 cache. Few rows, which are bound by reading panels, take long runs of them.
+/// Calls f(block) for all blocks of a product on the thread team. A thread multiplies several
+/// strips by the same panels, which stay in its L2 cache, and a strip of rows by all panels of a
+/// block, while it is in the L1 cache. Few rows, which are bound by reading panels, take long runs
+/// of them.
 template <typename F>
 void for_each_block(int64_t rows, const IntegerPanels& form, int64_t strip_rows, F f) {
   constexpr int64_t kTaskRows = 192, kBlockBytes = int64_t{1} << 19;

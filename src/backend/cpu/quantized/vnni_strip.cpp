@@ -22,7 +22,8 @@ constexpr int64_t kStripRows = 12;
 // cache occupies one of its few fill buffers for as long as memory takes: on a Xeon (Emerald
 // Rapids) two threads then read 23 to 25 GB/s, and 27 to 30 through the L2 cache.
 constexpr int64_t kFarAhead = 4096;
-// Bytes that are fetched from the L2 into the L1 cache, where strips after the first find the panel.
+// Bytes that are fetched from the L2 into the L1 cache, where strips after the first find the
+// panel.
 constexpr int64_t kNearAhead = 512;
 // GCC 12 warns of the undefined lanes of intrinsics without a mask.
 constexpr __mmask16 kAll = 0xffff;
@@ -49,18 +50,24 @@ __attribute__((BRRR_VNNI, always_inline)) inline void add_four(const int8_t* a, 
   }
 }
 
-/// Adds the sum of products over `steps` words of a group of terms, from each row's start on, times
-/// the group's scales to `out` ([kRows, 32], rows `out_ld` apart); kExact: stores the sums as the
-/// int32 that `out` holds instead. Sums stay in registers: kRows x 2
-/// of them, beside two vectors of the panel and one of the rows. GCC 12 keeps them there only as two
-/// arrays whose every loop is unrolled, which an empty asm statement ends; otherwise it stores each
-/// of them in each step, which takes twice as long.
-template <int kBits, int kRows, bool kExact>
+/// What becomes of the sums of a group of terms.
+enum class GroupEnd {
+  exact,  // stored as they are
+  only,   // multiplied by the scales of the panel and of the rows, and stored
+  part    // multiplied by the scales of the panel and added to the results
+};
+
+/// Sums products over `steps` words of a group of terms, from each row's start on, and writes `out`
+/// ([kRows, 32] int32 or f32, rows `out_ld` apart). Sums stay in registers: kRows x 2 of them,
+/// beside two vectors of the panel and one of the rows. GCC 12 keeps them there only as two arrays
+/// whose every loop is unrolled, which an empty asm statement ends; otherwise it stores each of
+/// them in each step, which takes twice as long.
+template <int kBits, int kRows, GroupEnd kEnd>
 __attribute__((BRRR_VNNI, noinline)) void add_group(const uint8_t* words, const int8_t* a,
                                                     int64_t ld, int64_t steps,
                                                     const int32_t* starts, int64_t groups,
-                                                    const float* scales, void* out_words,
-                                                    int64_t out_ld) {
+                                                    const float* scales, const float* row_scales,
+                                                    void* out_words, int64_t out_ld) {
   constexpr int64_t kWordTerms = 32 / kBits, kWord = kPanelColumns * 4;
   const __m512i low = _mm512_set1_epi32(0x0f0f0f0f);
   __m512i left_sums[kRows], right_sums[kRows];
@@ -87,7 +94,7 @@ __attribute__((BRRR_VNNI, noinline)) void add_group(const uint8_t* words, const 
   }
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) asm("" : "+v"(left_sums[r]), "+v"(right_sums[r]));
-  if constexpr (kExact) {
+  if constexpr (kEnd == GroupEnd::exact) {
     auto* exact = static_cast<int32_t*>(out_words);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r, exact += out_ld) {
@@ -102,8 +109,15 @@ __attribute__((BRRR_VNNI, noinline)) void add_group(const uint8_t* words, const 
   for (int r = 0; r < kRows; ++r, out += out_ld) {
     const __m512 left = _mm512_maskz_cvtepi32_ps(kAll, left_sums[r]);
     const __m512 right = _mm512_maskz_cvtepi32_ps(kAll, right_sums[r]);
-    _mm512_storeu_ps(out, _mm512_fmadd_ps(left, left_scales, _mm512_loadu_ps(out)));
-    _mm512_storeu_ps(out + 16, _mm512_fmadd_ps(right, right_scales, _mm512_loadu_ps(out + 16)));
+    if constexpr (kEnd == GroupEnd::only) {
+      const __m512 zero = _mm512_setzero_ps(), row_scale = _mm512_set1_ps(row_scales[r]);
+      _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_fmadd_ps(left, left_scales, zero), row_scale));
+      _mm512_storeu_ps(out + 16,
+                       _mm512_mul_ps(_mm512_fmadd_ps(right, right_scales, zero), row_scale));
+    } else {
+      _mm512_storeu_ps(out, _mm512_fmadd_ps(left, left_scales, _mm512_loadu_ps(out)));
+      _mm512_storeu_ps(out + 16, _mm512_fmadd_ps(right, right_scales, _mm512_loadu_ps(out + 16)));
+    }
   }
 }
 
@@ -122,10 +136,15 @@ void strip_of(const IntegerStrip& s, const IntegerPanels& form) {
   constexpr int64_t kWordTerms = 32 / kBits, kWord = kPanelColumns * 4;
   const int64_t group = form.terms_of_group(), groups = form.groups();
   const uint8_t* words = s.panel;
-  if (kBits == 8 && s.exact != nullptr)
-    return add_group<kBits, kRows, true>(words, s.values, s.ld, ceil_div(form.k, kWordTerms),
-                                         s.row_starts, groups, nullptr, s.exact, s.out_ld);
   const float* scales = s.scales;
+  if (groups == 1) {
+    const int64_t steps = ceil_div(form.k, kWordTerms);
+    if (s.exact != nullptr)
+      return add_group<kBits, kRows, GroupEnd::exact>(words, s.values, s.ld, steps, s.row_starts,
+                                                      groups, nullptr, nullptr, s.exact, s.out_ld);
+    return add_group<kBits, kRows, GroupEnd::only>(words, s.values, s.ld, steps, s.row_starts,
+                                                   groups, scales, s.row_scales, s.out, s.out_ld);
+  }
   for (int r = 0; r < kRows; ++r) std::fill_n(s.out + r * s.out_ld, kPanelColumns, 0.0f);
   for (int64_t g = 0, k = 0; g < groups; ++g, k += group, scales += kPanelColumns) {
     const int64_t steps = ceil_div(std::min(form.k - k, group), kWordTerms);
@@ -133,8 +152,8 @@ void strip_of(const IntegerStrip& s, const IntegerPanels& form) {
       __builtin_prefetch(scales + kFarAhead / 4, 0, 2);
       __builtin_prefetch(scales + kFarAhead / 4 + 16, 0, 2);
     }
-    add_group<kBits, kRows, false>(words, s.values + k, s.ld, steps, s.row_starts + g, groups,
-                                   scales, s.out, s.out_ld);
+    add_group<kBits, kRows, GroupEnd::part>(words, s.values + k, s.ld, steps, s.row_starts + g,
+                                            groups, scales, s.row_scales, s.out, s.out_ld);
     words += steps * kWord;
   }
   scale_rows(s);
