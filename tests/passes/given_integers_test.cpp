@@ -127,16 +127,17 @@ TEST(ReadIntegers, WeightsThatStay) {
   EXPECT_EQ(read_integers(g, Target(), {}), g);
 }
 
-TEST(ReadIntegers, ManyRowsKeepWeightsOf16Bits) {
-  for (const int64_t rows : {4, 5}) {
+TEST(ReadIntegers, MatrixUnitsKeepWeightsOf16BitsForAnyNumberOfRows) {
+  Target with_units = that_runs_integers();
+  with_units.gains_by_panels = [](const Graph&, NodeId) { return true; };
+  for (const int64_t rows : {1, 5}) {
     Graph g;
     const Value q = g.input("q", Type{DType::i8, {kGivenTerms, kGivenColumns}}, Role::parameter);
     const Value w = cast(q, DType::f32) * g.parameter("s", {kGivenColumns});
     g.output("y", matmul(g.input("x", {rows, kGivenTerms}, DType::bf16), cast(w, DType::bf16)));
-    const Graph out = read_integers(g, that_runs_integers(), {});
-    EXPECT_EQ(storage_of_product(out).is_quantized(), rows == 4);
-    EXPECT_TRUE(
-        storage_of_product(read_integers(g, that_runs_integers(), {.bits = 8})).is_quantized());
+    EXPECT_TRUE(storage_of_product(read_integers(g, that_runs_integers(), {})).is_quantized());
+    EXPECT_FALSE(storage_of_product(read_integers(g, with_units, {})).is_quantized());
+    EXPECT_TRUE(storage_of_product(read_integers(g, with_units, {.bits = 8})).is_quantized());
   }
 }
 
@@ -218,7 +219,24 @@ TEST(GatherFirst, TablesThatStay) {
   const Value q = g.input("q", Type{DType::i8, {50, 24}}, Role::parameter);
   g.output("columns", gather(cast(q, DType::f32), ids, 1));
   g.output("product", gather(matmul(g.parameter("a", {50, 4}), g.parameter("b", {4, 24})), ids, 0));
+  const auto dequantized = [&](const char* name, int64_t rows) {
+    return cast(g.input(name, Type{DType::i8, {rows, 24}}, Role::parameter), DType::f32) *
+           g.parameter(std::string(name) + " scales", {rows, 1});
+  };
+  g.output("more ids than rows", gather(dequantized("few", 20), ids, 0));
+  const Value tied = dequantized("tied", 50);
+  g.output("tied", gather(tied, ids, 0));
+  g.output("head", matmul(g.input("x", {2, 24}, DType::f32), tied, false, true));
   EXPECT_EQ(gather_first(g), g);
+}
+
+TEST(GatherFirst, SharedOperandsAreGatheredOnce) {
+  Graph g;
+  Value v = cast(g.input("q", Type{DType::i8, {50, 8}}, Role::parameter), DType::f32);
+  constexpr int kDoublings = 60;
+  for (int i = 0; i < kDoublings; ++i) v = v + tanh(v);
+  g.output("y", gather(v, g.input("ids", {3}, DType::i64), 0));
+  EXPECT_LE(gather_first(g).size(), 2 * kDoublings + 10);
 }
 
 }  // namespace

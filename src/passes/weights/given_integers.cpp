@@ -15,8 +15,6 @@
 namespace brrr {
 namespace {
 
-/// The most rows of a product that reads integers rather than a weight in 16 bits.
-constexpr int64_t kFewRows = 4;
 /// The largest constant that is evaluated to see whether it holds zero points.
 constexpr int64_t kMostConstants = 1 << 16;
 
@@ -32,16 +30,20 @@ struct GivenWeight {
   ValueId integers;
   std::optional<ValueId> zeros;  // floats before the subtraction
   ValueId scales;
-  Shape shape;          // of the integers: that of the weight, or with its terms in two axes
-  bool is_cut = false;  // terms behind those of the weight are cut off
-  int32_t bits = 8;     // of the differences
-  int32_t group = 0;    // terms that share a scale; 0: all
+  Shape shape;                 // of the integers: that of the weight, or with its terms in two axes
+  bool drops_padding = false;  // drops terms after those of the weight
+  int32_t bits = 8;            // of the differences
+  int32_t group = 0;           // terms that share a scale; 0: all
 };
 
 class IntegerReader {
  public:
   IntegerReader(const Graph& in, const Target& target, const Quantization& quantization)
-      : in_(in), target_(target), q_(quantization), closed_(in.size()), constant_(in.size()) {
+      : in_(in),
+        target_(target),
+        quantization_(quantization),
+        from_parameters_(in.size()),
+        from_constants_(in.size()) {
     for (NodeId id = 0; id < in.size(); ++id) close(id);
   }
 
@@ -59,7 +61,7 @@ class IntegerReader {
       notes->push_back(fmt::format(
           "{} the integers of the file{}",
           products_ == 1 ? "1 product reads" : fmt::format("{} products read", products_),
-          q_.of_rows ? ", rows in 8 bits" : ""));
+          quantization_.of_rows ? ", rows in 8 bits" : ""));
     return drop_dead(std::move(out));
   }
 
@@ -67,15 +69,15 @@ class IntegerReader {
   void close(NodeId id) {
     const Node& node = in_.node(id);
     if (in_.is_input(id)) {
-      closed_[id] = in_.role(id) == Role::parameter;
+      from_parameters_[id] = in_.role(id) == Role::parameter;
       return;
     }
     if (node.op->draws_random || node.op->runs_regions) return;
     const auto all = [&](const std::vector<bool>& of) {
       return std::ranges::all_of(node.operands, [&](ValueId v) { return of[v.node]; });
     };
-    closed_[id] = all(closed_);
-    constant_[id] = all(constant_);
+    from_parameters_[id] = all(from_parameters_);
+    from_constants_[id] = all(from_constants_);
   }
 
   const Node& node(ValueId v) const { return in_.node(v.node); }
@@ -85,8 +87,8 @@ class IntegerReader {
 
   std::optional<GivenWeight> weight_of(const Node& product, const ProductForm& form) const {
     ValueId v = product.operands[1];
-    if (!closed_[v.node] || constant_[v.node] || shape(v).rank() != 2 || !shape(v).is_static() ||
-        !is_worth_quantizing(shape(v)))
+    if (!from_parameters_[v.node] || from_constants_[v.node] || shape(v).rank() != 2 ||
+        !shape(v).is_static() || !is_worth_quantizing(shape(v)))
       return std::nullopt;
     const Shape matrix = shape(v);
     const int axis = form.transpose_b ? 1 : 0;
@@ -95,12 +97,12 @@ class IntegerReader {
       v = node(v).operands[0];
     if (is(node(v), Op::slice) && node(v).attrs.get<int64_t>("axis") == axis &&
         node(v).attrs.get<int64_t>("start") == 0 && shape(node(v).operands[0]).rank() == 2) {
-      w.is_cut = true;
+      w.drops_padding = true;
       v = node(v).operands[0];
     }
     if (is(node(v), Op::reshape) && splits_terms(shape(node(v).operands[0]), shape(v), axis))
       v = node(v).operands[0];
-    if (!is(node(v), Op::mul) || (w.is_cut && shape(v).rank() == 2)) return std::nullopt;
+    if (!is(node(v), Op::mul) || (w.drops_padding && shape(v).rank() == 2)) return std::nullopt;
     w.shape = shape(v);
     if (w.shape.rank() == 3) {
       const int64_t group = w.shape.size(axis + 1);
@@ -166,9 +168,9 @@ class IntegerReader {
     return range_of(in_.type(v).dtype);
   }
 
-  /// The integers that floats were cast from: a node for node, without the cast.
+  /// Returns the range of zero points, or nothing if they are not known to be 8-bit integers.
   std::optional<Range> range_of_zeros(ValueId v) const {
-    if (constant_[v.node]) {
+    if (from_constants_[v.node]) {
       const auto known = constant(v);
       if (!known) return std::nullopt;
       Range range{INT64_MAX, INT64_MIN};
@@ -221,7 +223,7 @@ class IntegerReader {
     // The product stays f32, because rounding comes after the bias is added.
     const DType result = form.has_bias ? DType::f32 : product.results[0].dtype;
     if (result != in_.type(product.operands[0]).dtype) attrs.set("dtype", result);
-    if (q_.of_rows) attrs.set("left_bits", int64_t{8});
+    if (quantization_.of_rows) attrs.set("left_bits", int64_t{8});
     return attrs;
   }
 
@@ -234,8 +236,10 @@ class IntegerReader {
         !storage_refusal(right.storage, right.dtype, right.shape).empty())
       return false;
     const int64_t terms = left.shape.size(-1);
-    if (q_.of_rows && (w.group > 0 ? w.group : terms) > ops::kMostQuantizedTerms) return false;
-    if (q_.bits == 0 && left.dtype == DType::bf16 && left.shape.elements() > kFewRows * terms)
+    if (quantization_.of_rows && (w.group > 0 ? w.group : terms) > ops::kMostQuantizedTerms)
+      return false;
+    // Not by the number of rows: a row has the same bits among any others.
+    if (quantization_.bits == 0 && left.dtype == DType::bf16 && target_.gains_by_panels(in_, id))
       return false;
     Graph alone;
     const std::vector<ValueId> operands{alone.input("a", left).id, alone.input("b", right).id};
@@ -255,7 +259,7 @@ class IntegerReader {
 
   /// The zero points as bytes.
   Value zeros_in(Rewriter& r, ValueId v) const {
-    if (constant_[v.node]) {
+    if (from_constants_[v.node]) {
       RefTensor known = *constant(v);
       const bool is_signed = std::ranges::any_of(known.data, [](double x) { return x < 0; });
       return constant_in(r.out(), RefTensor(Type{is_signed ? DType::i8 : DType::u8, shape(v)},
@@ -276,7 +280,7 @@ class IntegerReader {
       flat[axis] = Dim(w.shape.size(axis) * w.shape.size(axis + 1));
       integers = reshape(integers, flat);
     }
-    if (w.is_cut) integers = slice(integers, axis, 0, type.shape.size(axis));
+    if (w.drops_padding) integers = slice(integers, axis, 0, type.shape.size(axis));
     std::optional<Value> zeros;
     if (w.zeros) zeros = for_each_group(zeros_in(r, *w.zeros), w, axis);
     return store_integers(integers, for_each_group(r.map(w.scales), w, axis), zeros,
@@ -298,9 +302,9 @@ class IntegerReader {
 
   const Graph& in_;
   const Target& target_;
-  Quantization q_;
-  std::vector<bool> closed_;    // made of parameters and constants
-  std::vector<bool> constant_;  // made of constants alone
+  Quantization quantization_;
+  std::vector<bool> from_parameters_;  // made of parameters and constants
+  std::vector<bool> from_constants_;   // made of constants alone
   std::map<std::pair<ValueId, bool>, Value> stored_;
   size_t products_ = 0;
 };

@@ -166,7 +166,9 @@ class EmulatedTiles {
       for (int k = 0; k < kTileRows; ++k) {
         const auto* b = reinterpret_cast<const B*>(tiles_[kB][k]);
         for (int n = 0; n < 16; ++n)
-          for (int i = 0; i < 4; ++i) sum[n] += a[4 * k + i] * b[4 * n + i];
+          for (int i = 0; i < 4; ++i)
+            sum[n] = static_cast<int32_t>(static_cast<uint32_t>(sum[n]) +
+                                          static_cast<uint32_t>(a[4 * k + i] * b[4 * n + i]));
       }
     }
   }

@@ -56,6 +56,7 @@ void sum_tiles(const IntegerStrip& s, const IntegerPanels& form, int32_t* sums) 
 
 template <class Tiles>
 void tile_strip(const IntegerStrip& s, const IntegerPanels& form) {
+  if (form.k == 0) return integer_kernels().strip(s, form);
   BRRR_CHECK(form.bits == 8 && form.groups() <= 1 && s.rows <= kTileStripRows,
              "tiles take 8 bits, one group and {} rows", kTileStripRows);
   alignas(64) int32_t sums[kTileStripRows * kPanelColumns];
@@ -65,7 +66,10 @@ void tile_strip(const IntegerStrip& s, const IntegerPanels& form) {
     sum_tiles<false, Tiles>(s, form, sums);
   for (int64_t r = 0; r < s.rows; ++r) {
     int32_t* row = sums + r * kPanelColumns;
-    for (int64_t j = 0; j < kPanelColumns; ++j) row[j] += form.k > 0 ? s.row_starts[r] : 0;
+    // Modulo 2^32: sums of unsigned integers may wrap before the offset is taken off.
+    for (int64_t j = 0; j < kPanelColumns; ++j)
+      row[j] = static_cast<int32_t>(static_cast<uint32_t>(row[j]) +
+                                    static_cast<uint32_t>(s.row_starts[r]));
     if (s.exact != nullptr) std::copy_n(row, kPanelColumns, s.exact + r * s.out_ld);
   }
   if (s.exact == nullptr) integer_kernels().scale_sums(s, sums);

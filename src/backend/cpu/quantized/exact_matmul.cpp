@@ -18,7 +18,7 @@ namespace {
 /// these pack the right operand anew in each product.
 constexpr int64_t kRowsWithoutVnni = 8;
 
-/// Copies the rows of the left operand, with zeros behind their terms, and multiplies strips.
+/// Copies the rows of the left operand, with zeros after their terms, and multiplies strips.
 class ExactMatmul final : public Kernel {
  public:
   ExactMatmul(const NodeView& view, const StripKernel& strips) : strips_(strips) {

@@ -36,8 +36,8 @@ HWY_INLINE VU term_of(VU words, int t) {
 struct Scale {
   VF scale = hn::Zero(DF()), offset = hn::Zero(DF());
   Scale() = default;
-  HWY_INLINE Scale(const float* scales, int most)
-      : scale(load(scales)), offset(hn::Mul(scale, splat(-static_cast<float>(most)))) {}
+  HWY_INLINE Scale(const float* scales, int zero)
+      : scale(load(scales)), offset(hn::Mul(scale, splat(-static_cast<float>(zero)))) {}
   /// (u - offset) * scale, rounded once where the machine has fused multiply-add.
   HWY_INLINE VF floats(VU integers) const {
     const auto x = hn::ConvertTo(DF(), hn::BitCast(DI(), integers));

@@ -21,7 +21,7 @@ struct QuantizedRows {
 };
 
 /// Maximum number of rows of any strip. Rows of values are allocated in multiples of it, because
-/// tiles read rows behind the last.
+/// tiles read rows past the last.
 inline constexpr int64_t kMostStripRows = 32;
 
 /// Arguments of the product of a strip of quantised rows and the 32 columns of a panel.

@@ -23,7 +23,7 @@ bool quantizes_left(const NodeView& product);
 /// or dequantises the weight.
 class IntegerProduct {
  public:
-  /// By the fastest strips that this processor has.
+  /// Uses the fastest strip kernel available on this processor.
   explicit IntegerProduct(const NodeView& product);
   IntegerProduct(const NodeView& product, const StripKernel& strips);
 

@@ -14,16 +14,16 @@
 
 namespace brrr::cpu {
 
-/// A way to multiply strips.
+/// A strip kernel and where it runs.
 struct StripEntry {
   std::string_view kernel, exact_kernel;  // names in the kernel list
-  /// Why this processor does not multiply strips of a product with so many rows; empty: it does.
+  /// Returns why this processor cannot run the kernel for so many rows; empty if it can.
   std::string (*refusal)(const IntegerPanels& form, int64_t rows);
   StripKernel (*strips)();
 };
-/// All ways, the fastest first; the last one refuses nothing.
+/// Returns all strip kernels, fastest first; the last accepts every product.
 std::span<const StripEntry> strip_entries();
-/// Returns the fastest way that this processor has.
+/// Returns the fastest strip kernel available on this processor.
 StripKernel best_strips(const IntegerPanels& form, int64_t rows);
 
 /// Maximum number of columns of a block.

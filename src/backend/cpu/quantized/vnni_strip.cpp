@@ -50,11 +50,11 @@ __attribute__((BRRR_VNNI, always_inline)) inline void add_four(const int8_t* a, 
   }
 }
 
-/// What becomes of the sums of a group of terms.
+/// How the sums of a group of terms are stored.
 enum class GroupEnd {
-  exact,  // stored as they are
-  only,   // multiplied by the scales of the panel and of the rows, and stored
-  part    // multiplied by the scales of the panel and added to the results
+  exact,      // stored as they are
+  single,     // multiplied by the scales of the panel and of the rows, and stored
+  accumulate  // multiplied by the scales of the panel and added to the results
 };
 
 /// Sums products over `steps` words of a group of terms, from each row's start on, and writes `out`
@@ -109,7 +109,7 @@ __attribute__((BRRR_VNNI, noinline)) void add_group(const uint8_t* words, const 
   for (int r = 0; r < kRows; ++r, out += out_ld) {
     const __m512 left = _mm512_maskz_cvtepi32_ps(kAll, left_sums[r]);
     const __m512 right = _mm512_maskz_cvtepi32_ps(kAll, right_sums[r]);
-    if constexpr (kEnd == GroupEnd::only) {
+    if constexpr (kEnd == GroupEnd::single) {
       const __m512 zero = _mm512_setzero_ps(), row_scale = _mm512_set1_ps(row_scales[r]);
       _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_fmadd_ps(left, left_scales, zero), row_scale));
       _mm512_storeu_ps(out + 16,
@@ -142,8 +142,8 @@ void strip_of(const IntegerStrip& s, const IntegerPanels& form) {
     if (s.exact != nullptr)
       return add_group<kBits, kRows, GroupEnd::exact>(words, s.values, s.ld, steps, s.row_starts,
                                                       groups, nullptr, nullptr, s.exact, s.out_ld);
-    return add_group<kBits, kRows, GroupEnd::only>(words, s.values, s.ld, steps, s.row_starts,
-                                                   groups, scales, s.row_scales, s.out, s.out_ld);
+    return add_group<kBits, kRows, GroupEnd::single>(words, s.values, s.ld, steps, s.row_starts,
+                                                     groups, scales, s.row_scales, s.out, s.out_ld);
   }
   for (int r = 0; r < kRows; ++r) std::fill_n(s.out + r * s.out_ld, kPanelColumns, 0.0f);
   for (int64_t g = 0, k = 0; g < groups; ++g, k += group, scales += kPanelColumns) {
@@ -152,8 +152,9 @@ void strip_of(const IntegerStrip& s, const IntegerPanels& form) {
       __builtin_prefetch(scales + kFarAhead / 4, 0, 2);
       __builtin_prefetch(scales + kFarAhead / 4 + 16, 0, 2);
     }
-    add_group<kBits, kRows, GroupEnd::part>(words, s.values + k, s.ld, steps, s.row_starts + g,
-                                            groups, scales, s.row_scales, s.out, s.out_ld);
+    add_group<kBits, kRows, GroupEnd::accumulate>(words, s.values + k, s.ld, steps,
+                                                  s.row_starts + g, groups, scales, s.row_scales,
+                                                  s.out, s.out_ld);
     words += steps * kWord;
   }
   scale_rows(s);
