@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/terminal/progress.h"
 #include "cli/commands.h"
+#include "cli/model_option.h"
 #include "folders/folder_lock.h"
 #include "insight/ladder/ladder.h"
 #include "machine/process.h"
@@ -15,6 +16,7 @@ namespace brrr::cli {
 namespace {
 
 struct LadderFlags {
+  std::string model;
   std::string output_dir = "ladder";
   int64_t rounds = 3;
   std::string html;
@@ -27,6 +29,9 @@ const OptionTable<LadderFlags>& ladder_table() {
   static const OptionTable<LadderFlags> table = [] {
     OptionTable<LadderFlags> t;
     t.group("ladder");
+    t.text("model", &LadderFlags::model, "FOLDER",
+           "inference: a run, checkpoint or model folder, or ORG/NAME[@REVISION] of the Hugging "
+           "Face Hub, compared on --text (default: random weights of --preset, gpt2)");
     t.integer("rounds", &LadderFlags::rounds, 1, 1000, "N",
               "measurements of each rung, for medians and quartiles");
     t.text("output-dir", &LadderFlags::output_dir, "DIR",
@@ -86,19 +91,30 @@ Changes changes_of(const KeyValues& given, const std::string& config) {
   return changes;
 }
 
-/// Ladders without training steps look at no option of `train` but the threads.
-void check_micro(const KeyValues& given, const std::vector<const insight::NamedLadder*>& chosen) {
+constexpr const char* kInference = "inference";  // the ladder of --model
+
+/// Refuses options of `train` that none of the ladders reads; ladders of training steps read all.
+void check_read(const KeyValues& given, const std::vector<const insight::NamedLadder*>& chosen,
+                const insight::LadderOptions& options) {
   std::string names;
   for (const insight::NamedLadder* l : chosen) {
     if (l->of_steps != nullptr) return;
     names += (names.empty() ? "" : ", ") + l->name;
   }
-  for (const auto& [key, value] : given)
-    if (train::train_option_table().find(key).name != "threads")
-      usage_error(
-          "--{} has no effect on {}, which time no training step; expected --threads or the "
-          "ladder's own options",
-          canonical_key(key), names);
+  for (const auto& [key, value] : given) {
+    const OptionInfo& info = train::train_option_table().find(key);
+    const bool is_read = info.name == "threads" || std::ranges::any_of(chosen, [&](const auto* l) {
+                           return l->reads && l->reads(options, info);
+                         });
+    if (is_read) continue;
+    const bool has_inference =
+        std::ranges::any_of(chosen, [](const auto* l) { return l->name == kInference; });
+    usage_error("--{} has no effect on {}{}; expected --threads or the ladder's own options",
+                canonical_key(key), names,
+                !options.model.empty()                 ? " with --model"
+                : has_inference && info.name == "text" ? " without --model"
+                                                       : "");
+  }
 }
 
 std::string names(bool only_default) {
@@ -108,8 +124,10 @@ std::string names(bool only_default) {
   return list;
 }
 
-std::vector<const insight::NamedLadder*> chosen_ladders(const std::vector<std::string>& given) {
+std::vector<const insight::NamedLadder*> chosen_ladders(std::vector<std::string> given,
+                                                        bool has_model) {
   std::vector<const insight::NamedLadder*> list;
+  if (has_model && given.empty()) given.emplace_back(kInference);
   for (const insight::NamedLadder& l : insight::ladders())
     if (given.empty() && l.by_default) list.push_back(&l);
   for (const std::string& name : given) {
@@ -120,6 +138,8 @@ std::vector<const insight::NamedLadder*> chosen_ladders(const std::vector<std::s
       usage_error("there is no ladder '{}'; expected one of {}", name, names(false));
     if (std::find(list.begin(), list.end(), &*at) == list.end()) list.push_back(&*at);
   }
+  if (has_model && std::ranges::find(given, kInference) == given.end())
+    usage_error("--model applies to the ladder {}, which is not among those named", kInference);
   return list;
 }
 
@@ -149,8 +169,10 @@ int run_ladder(const Arguments& args) {
     else
       user.emplace_back(key, value);
   }
-  const std::vector<const insight::NamedLadder*> chosen = chosen_ladders(args.positional);
-  check_micro(user, chosen);
+  const std::vector<const insight::NamedLadder*> chosen =
+      chosen_ladders(args.positional, !flags.model.empty());
+  options.model = flags.model.empty() ? "" : find_named_model(flags.model).string();
+  check_read(user, chosen, options);
   const train::TrainOptions checked = train::resolve(user);  // wrong options show before hours
   if (checked.wants_fit()) usage_error("--fit does not apply to a ladder; use `brrr plan --fit`");
   use_threads(checked.threads);
@@ -163,6 +185,8 @@ int run_ladder(const Arguments& args) {
   for (const insight::NamedLadder* ladder : chosen)
     if (ladder->of_steps != nullptr)
       insight::check_options(*ladder->of_steps, options, changes.where);
+    else if (ladder->check)
+      ladder->check(options);
   options.memory_limit = train::memory_budget(checked).bytes;
   options.again = flags.again;
   options.record = fs::path(flags.output_dir) / "ladder.json";
@@ -228,6 +252,10 @@ std::string notes() {
          "session of its own; the precision ladder also trains a small model in each format.\n"
          "Options in which the rungs of a ladder differ are refused.\n"
          "Results are kept in the output folder, so an interrupted ladder continues from there.\n"
+         "The inference ladder decodes with a model of next tokens, on the CPU. With --model "
+         "FOLDER\n"
+         "it also compares each format with fp32 on --text, by default the end of tiny\n"
+         "Shakespeare; without a name, --model climbs this ladder alone.\n"
          "--quick uses smaller models: a few minutes for all ladders on two cores.\n";
 }
 

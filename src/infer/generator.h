@@ -43,6 +43,8 @@ class Generator {
                                 const std::function<bool(int32_t)>& on_token = {});
 
   int64_t arena_bytes() const { return runner_.session().engine().arena_bytes(); }
+  /// Bytes of the weights in the form in which they are read.
+  int64_t weight_bytes() const { return runner_.session().engine().forecast().parameter_bytes; }
 
  private:
   std::span<const float> logits_of(std::span<const int32_t> window);

@@ -327,6 +327,66 @@ TEST_F(Program, LaddersRefuseWhatCancelsTheirRungs) {
   EXPECT_FALSE(fs::exists(folder_ / "ladder"));
 }
 
+TEST_F(Program, TheInferenceLadderComparesNumberFormats) {
+  const std::string small = "--rounds 1 --quick --threads 1 --output-dir lad --json";
+  const Outcome speeds = run("ladder inference --n-layer 1 --n-embd 128 --n-head 2 " + small);
+  ASSERT_EQ(speeds.code, 0) << speeds.err;
+  const auto random = nlohmann::json::parse(speeds.out)["ladders"][0];
+  ASSERT_EQ(random["rungs"].size(), 5u);
+  EXPECT_FALSE(random["rungs"][3].contains("loss")) << "random weights lose nothing";
+  EXPECT_EQ(run("ladder inference --n-layer 1 --n-embd 128 --n-head 2 " + small).out, speeds.out)
+      << "nothing is measured twice";
+
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += fmt::format("line {} of a text, {}\n", i, i * i);
+  write_file_atomically(folder_ / "text", text);
+  ASSERT_EQ(run("train --preset llama-char --text text --tokenizer byte --n-layer 1 --n-embd 128 "
+                "--n-head 2 --num-key-value-heads 2 --intermediate-size 160 --context 32 "
+                "--batch-size 2 --max-steps 2 --threads 1 --output-dir trained --json")
+                .code,
+            0);
+  const Outcome o = run("ladder --model trained --text text --html page.html " + small);
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto ladder = nlohmann::json::parse(o.out)["ladders"][0];
+  EXPECT_EQ(ladder["ladder"], "inference");
+  const std::vector<std::string> formats{"fp32", "bf16", "int8-weight-only", "int8", "int4"};
+  ASSERT_EQ(ladder["rungs"].size(), formats.size());
+  for (size_t i = 0; i < formats.size(); ++i) {
+    const auto& rung = ladder["rungs"][i];
+    EXPECT_EQ(rung["name"], formats[i]);
+    EXPECT_GT(rung["ms_per_token"], 0);
+    EXPECT_GT(rung["prompt_tokens_per_second"], 0);
+    EXPECT_GT(rung["bandwidth_fraction"], 0);
+    EXPECT_GT(rung["loss"], 0);
+    EXPECT_LE(rung["same_token"], 1);
+    if (i == 0) continue;
+    EXPECT_GT(rung["kl_divergence"], 0) << formats[i];
+    EXPECT_LT(rung["weight_bytes"], ladder["rungs"][0]["weight_bytes"]) << formats[i];
+  }
+  EXPECT_EQ(ladder["rungs"][0]["kl_divergence"], 0);
+  EXPECT_EQ(ladder["verdicts"].size(), 4u);
+  EXPECT_TRUE(read_file(folder_ / "page.html").starts_with("<!doctype html>"));
+
+  // A quantised folder has its own format beside those of floats.
+  ASSERT_EQ(run("quantize trained --no-measure --output integers").code, 0);
+  const Outcome own = run("ladder --model integers --text text " + small);
+  ASSERT_EQ(own.code, 0) << own.err;
+  const auto rungs = nlohmann::json::parse(own.out)["ladders"][0]["rungs"];
+  ASSERT_EQ(rungs.size(), 3u);
+  EXPECT_EQ(rungs[2]["name"], "int8");
+
+  expect_one_line(run("ladder gpt2 --model trained"), 2, "--model applies to the ladder inference");
+  expect_one_line(run("ladder --model trained --n-layer 2"), 2,
+                  "--n-layer has no effect on inference with --model");
+  expect_one_line(run("ladder inference --text text"), 2,
+                  "--text has no effect on inference without --model");
+  expect_one_line(run("ladder inference --batch-size 2"), 2, "has no effect on inference;");
+  expect_one_line(run("ladder inference --preset bert-mini"), 1, "does not predict next tokens");
+  write_file_atomically(folder_ / "short", "ab\n");
+  expect_one_line(run("ladder --model trained --text short"), 1, "expected at least 64");
+  expect_one_line(run("ladder inference --quick --context 8"), 1, "a context of at least 16");
+}
+
 // The contents of a file count, not its name; what is recalled is said.
 TEST_F(Program, LaddersKeepWhatAFileSays) {
   const std::string command =

@@ -6,22 +6,19 @@
 
 #include "backend/cpu/target.h"
 #include "base/human.h"
-#include "data/corpus.h"
 #include "infer/encoder.h"
 #include "infer/evaluate.h"
 #include "infer/generator.h"
+#include "infer/held_out_text.h"
 #include "insight/bench/bench.h"
 
 namespace brrr::cli {
 namespace {
 
-constexpr int64_t kLeastTokens = 64, kMostTokens = 8192, kMostContext = 512;
 constexpr size_t kLeastTexts = 8, kMostTexts = 64, kLongestText = 128;  // the latter in tokens
 constexpr size_t kShortestText = 200;  // bytes of a text that is made of the default text's lines
-constexpr size_t kMostBytes = size_t{1} << 18;  // of a text that is tokenised
-constexpr double kFlopsOfLoss = 6e11;           // of one precision: some seconds on a small machine
-constexpr double kSecondsOfSpeed = 3;           // of all precisions
-constexpr int64_t kPrompt = 16, kBurst = 8;     // tokens
+constexpr double kSecondsOfSpeed = 3;  // of all precisions
+constexpr int64_t kPrompt = 16, kBurst = 8;  // tokens
 
 /// The model in one of the precisions.
 struct Variant {
@@ -40,67 +37,13 @@ std::vector<Variant> variants_of(const io::ModelFolder& model, const io::ModelFo
           {name, &back, DType::bf16, back.own_quantization(), made.stored_bytes()}};
 }
 
-struct HeldOutText {
-  std::string text, description;
-  bool is_default = false;
-};
-
-/// The end of the default text, or the beginning of what was named.
-HeldOutText read_text(const MeasureOptions& options, const io::Tokenizer& tokenizer) {
-  io::CorpusOptions c;
-  for (const std::string& file : options.text) c.text.emplace_back(file);
-  c.accept_bytes = tokenizer.kind() == "byte";
-  io::Corpus corpus = io::load_corpus(c);
-  HeldOutText held{std::move(corpus.text), corpus.description, options.text.empty()};
-  if (held.is_default) {
-    held.text.erase(0, held.text.size() - held.text.size() / 10);
-    held.text.erase(0, held.text.find('\n') + 1);
-  }
-  if (held.text.size() > kMostBytes) {
-    const size_t line = held.text.rfind('\n', kMostBytes);
-    held.text.resize(line == std::string::npos ? held.text.size() : line + 1);
-  }
-  return held;
-}
-
-/// Throws UserError if most tokens, special tokens not counted, are the unknown token.
-void check_known(std::span<const int32_t> ids, const io::Tokenizer& tokenizer,
-                 const std::string& text) {
-  const int32_t unknown = tokenizer.unknown_token();
-  const auto unknown_count = std::ranges::count(ids, unknown);
-  const auto known_count = std::ranges::count_if(
-      ids, [&](int32_t id) { return id != unknown && !tokenizer.is_special(id); });
-  if (unknown >= 0 && unknown_count > known_count)
-    user_error(
-        "--text: {} of {} tokens of {} are unknown to the model's tokenizer; name a text of its "
-        "vocabulary",
-        unknown_count, unknown_count + known_count, text);
-}
-
-std::vector<int32_t> tokens_of(const HeldOutText& held, const io::Tokenizer& tokenizer) {
-  try {
-    return tokenizer.encode(std::string_view(held.text));
-  } catch (const UserError& e) {
-    user_error("--text: {}: {}", held.description, e.what());
-  }
-}
-
 class LanguageMeasure {
  public:
   LanguageMeasure(const io::ModelFolder& model, const MeasureOptions& options)
       : model_(model), memory_(options.memory) {
-    const HeldOutText held = read_text(options, *model.tokenizer);
-    ids_ = tokens_of(held, *model.tokenizer);
+    const infer::HeldOutText held = infer::read_held_out_text(options.text, *model.tokenizer);
     description_ = held.description;
-    check_known(ids_, *model.tokenizer, description_);
-    if (std::ssize(ids_) < kLeastTokens)
-      user_error("--text: {} has {}; expected at least {} to measure a loss on", description_,
-                 counted(std::ssize(ids_), "token"), kLeastTokens);
-    const double affordable =
-        kFlopsOfLoss / (2 * static_cast<double>(model.definition->parameter_count()));
-    const auto most =
-        static_cast<size_t>(std::clamp(affordable, double{kMostTokens} / 8, double{kMostTokens}));
-    ids_.resize(std::min(ids_.size(), most));
+    ids_ = infer::tokens_to_compare_on(held, *model.tokenizer, model.definition->parameter_count());
   }
 
   QuantizeMeasurements run(const std::vector<Variant>& variants) const {
@@ -111,8 +54,8 @@ class LanguageMeasure {
     for (const Variant& v : variants)
       models.push_back({v.model->weights, {v.name, v.dtype, v.quantization}});
     const std::vector<infer::TokenComparison> compared = infer::compare_on_tokens(
-        model_.definition, models, ids_, std::min(model_.definition->sizes().context, kMostContext),
-        memory_);
+        model_.definition, models, ids_,
+        std::min(model_.definition->sizes().context, infer::kMostComparedContext), memory_);
     m.counted = std::ssize(ids_) - 1;
     for (size_t i = 0; i < variants.size(); ++i) {
       const Variant& v = variants[i];
@@ -163,7 +106,7 @@ class LanguageMeasure {
 };
 
 /// Texts of a file: its lines, but of the default text lines together, because those are short.
-std::vector<std::string> texts_of(const HeldOutText& held) {
+std::vector<std::string> texts_of(const infer::HeldOutText& held) {
   std::vector<std::string> texts;
   std::string text;
   for (size_t begin = 0; begin < held.text.size();) {
@@ -198,7 +141,7 @@ class EncoderMeasure {
     // tokens.
     if (definition_->task().head == models::Head::masked_token)
       definition_ = definition_->with_task({.head = models::Head::embedding});
-    const HeldOutText held = read_text(options, *model.tokenizer);
+    const infer::HeldOutText held = infer::read_held_out_text(options.text, *model.tokenizer);
     description_ = held.description;
     const auto longest = std::min(static_cast<size_t>(definition_->sizes().context), kLongestText);
     std::vector<int32_t> all;
@@ -211,7 +154,7 @@ class EncoderMeasure {
     if (inputs_.size() < kLeastTexts)
       user_error("--text: {} has {}, one per line; expected at least {} to compare vectors of",
                  description_, counted(std::ssize(inputs_), "text"), kLeastTexts);
-    check_known(all, *model.tokenizer, description_);
+    infer::check_known(all, *model.tokenizer, description_);
   }
 
   QuantizeMeasurements run(const std::vector<Variant>& variants) const {

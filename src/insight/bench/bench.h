@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "formats/svg_plot.h"
+#include "infer/run_precision.h"
 #include "insight/machine/timing.h"
 #include "passes/precision/precision.h"
 
@@ -174,6 +175,10 @@ struct DecodeOptions {
   int64_t prompt = 0;      // tokens before the first that is timed; 0: 64, or half of the context
   std::string model = {};  // as StepOptions has it
 };
+/// The bytes that decoding a token reads with so many tokens in the cache: the weights that are
+/// multiplied, with the scales of integers, and the keys and values.
+int64_t bytes_per_token(const models::Model& model, const infer::RunPrecision& precision,
+                        int64_t position);
 /// Generation of one sequence with the KV cache, weights at random. All rows interleaved, for
 /// `seconds` in all.
 std::vector<DecodeRow> bench_decode(const std::vector<DecodeOptions>& options, double seconds);

@@ -70,18 +70,7 @@ class Decoder {
     const double one = 1.0 / static_cast<double>(kBurst);
     r.ms = {burst.median * one, burst.low * one, burst.high * one};
     r.tokens_per_second = 1e3 / r.ms.median;
-    const auto width = static_cast<int64_t>(bytes_of(precision_.dtype));
-    const WeightQuantization& q = precision_.quantization;
-    const int64_t weights = model_->multiplied_count();
-    int64_t quantized = q.bits == 0 ? 0 : weights;
-    if (q.bits != 0 && q.only != nullptr) {
-      quantized = 0;
-      for (const models::ParameterInfo& p : model_->parameters())
-        if (q.only->contains(p.name)) quantized += p.shape.elements();
-    }
-    const int64_t integers = q.bits * quantized / 8 + (q.group > 0 ? 4 * quantized / q.group : 0);
-    r.bytes =
-        integers + width * (weights - quantized) + width * model_->sizes().cache_width * r.position;
+    r.bytes = bytes_per_token(*model_, precision_, r.position);
     return r;
   }
 
@@ -94,6 +83,21 @@ class Decoder {
 };
 
 }  // namespace
+
+int64_t bytes_per_token(const models::Model& model, const infer::RunPrecision& precision,
+                        int64_t position) {
+  const auto width = static_cast<int64_t>(bytes_of(precision.dtype));
+  const WeightQuantization& q = precision.quantization;
+  const int64_t weights = model.multiplied_count();
+  int64_t quantized = q.bits == 0 ? 0 : weights;
+  if (q.bits != 0 && q.only != nullptr) {
+    quantized = 0;
+    for (const models::ParameterInfo& p : model.parameters())
+      if (q.only->contains(p.name)) quantized += p.shape.elements();
+  }
+  const int64_t integers = q.bits * quantized / 8 + (q.group > 0 ? 4 * quantized / q.group : 0);
+  return integers + width * (weights - quantized) + width * model.sizes().cache_width * position;
+}
 
 std::vector<DecodeRow> bench_decode(const std::vector<DecodeOptions>& options, double seconds) {
   std::vector<std::unique_ptr<Decoder>> decoders;

@@ -33,6 +33,7 @@ struct LadderOptions {
   bool quick = false;        // smaller sizes, the same comparison
   int64_t memory_limit = 0;  // rungs with which the process would need more are not climbed
   KeyValues options;         // of `train`, from the user, on top of everything; names no file
+  std::string model;         // folder of the model of the inference ladder; "": random weights
   std::string version;       // of the program: figures of another one are others
   /// Results are kept here after every visit, and what is here already is not measured again.
   std::filesystem::path record;

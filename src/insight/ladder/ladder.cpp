@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "base/threads/parallel.h"
+#include "insight/ladder/inference_ladder.h"
 #include "insight/ladder/micro_ladders.h"
 #include "insight/ladder/precision.h"
 #include "insight/machine/machine.h"
@@ -194,7 +195,8 @@ const std::vector<NamedLadder>& ladders() {
         fusion_ladder(),
         overhead_ladder(),
         of_steps(steps[3], "powers of two, awkward sizes and their neighbours"),
-        precision_ladder(steps[4])};
+        precision_ladder(steps[4]),
+        inference_ladder()};
     all[2].by_default = false;
     return all;
   }();

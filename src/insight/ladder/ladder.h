@@ -2,7 +2,8 @@
 // Ladders: the optimisation tables of the literature, climbed again on this machine. Most are made
 // of training steps: a rung is a name and a few options of `train`; its step is timed on random
 // tokens, and its speed and memory stand beside the published ones, all as ratios to the first
-// rung. The others (micro_ladders.h, precision.h) measure other things in the same rounds.
+// rung. The others (micro_ladders.h, precision.h, inference_ladder.h) measure other things in the
+// same rounds.
 
 #include <optional>
 
@@ -46,7 +47,7 @@ std::string ladder_section(const Ladder& ladder, const std::vector<RungResult>& 
 /// A ladder that was climbed, in the forms in which it is shown.
 struct Climbed {
   std::string table, json, section;
-  bool of_steps = true;          // of training; else of this processor's small operations
+  bool of_steps = true;          // of training; else of small operations or of inference
   std::string disturbance = {};  // what to say where other work had the processors, or ""
 };
 /// What `brrr ladder NAME` climbs.
@@ -56,6 +57,10 @@ struct NamedLadder {
   const Ladder* of_steps = nullptr;  // the options of `train` change what it measures
   std::function<int64_t(const LadderOptions&)> visits;
   std::function<Climbed(const LadderOptions&)> climb;
+  /// Of a ladder without training steps: whether it reads an option of `train` besides --threads.
+  std::function<bool(const LadderOptions&, const OptionInfo&)> reads = {};
+  /// Throws UserError for options with which the ladder cannot be climbed.
+  std::function<void(const LadderOptions&)> check = {};
 };
 const std::vector<NamedLadder>& ladders();
 

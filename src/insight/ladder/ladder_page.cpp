@@ -112,7 +112,7 @@ std::string ladder_page(const std::vector<Climbed>& ladders) {
   std::string body =
       fmt::format("<h1>brrr ladder</h1><p class=\"faint\">{}; medians over the rounds{}.</p>",
                   steps ? "Training steps on random tokens, each rung in its own session"
-                        : "Small operations on this processor",
+                        : "Measured on this processor",
                   steps ? ", ratios to the first rung" : "");
   for (const Climbed& climbed : ladders) body += warning(climbed.disturbance);
   for (const Climbed& climbed : ladders) body += climbed.section;

@@ -288,7 +288,7 @@ PrecisionAdvice advise_format(const std::vector<FormatRun>& runs,
 
 NamedLadder precision_ladder(const Ladder& speeds) {
   return {"precision",
-          "number formats: which are fastest, and which are safe here",
+          "number formats for training: which are fastest, and which are safe here",
           true,
           &speeds,
           [&speeds](const LadderOptions& o) {
