@@ -60,6 +60,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, Amx,
     testing::Values(Part{"instructions", "test_backend", "AmxTiles.*", "AmxTiles.*"},
                     Part{"products", "test_backend", "*GemmPaths*/amx", "*GemmPaths*/amx"},
+                    Part{"integers", "test_backend", "*IntegerStrips*/amx", "*IntegerStrips*/amx"},
                     Part{"rows", "test_backend", "*RowIndependence*/amx", "*RowIndependence*/amx"},
                     Part{"attention", "test_backend", "Isa/AttentionKernels.*/amx",
                          "Isa/AttentionKernels.SixteenBits/amx"},
