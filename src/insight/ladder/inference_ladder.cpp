@@ -114,8 +114,9 @@ class Subject {
     return text;
   }
 
-  void visit(size_t rung, const LadderOptions& o, RungResult& r) const {
+  void visit(size_t rung, const LadderOptions& o, RungResult& r) {
     const infer::RunPrecision& precision = formats_[rung];
+    if (read_bandwidth_ == 0) read_bandwidth_ = measured_read_bandwidth(o);
     measure_speed(precision, seconds(o), r);
     if (!ids_.empty() && !r.figures.contains("loss") && !r.notes.contains("not compared"))
       compare(rung, r);
@@ -123,6 +124,16 @@ class Subject {
 
  private:
   static double seconds(const LadderOptions& o) { return o.quick ? 0.1 : 1; }
+
+  /// Bytes per second, over buffers beyond the caches as far as memory allows.
+  static double measured_read_bandwidth(const LadderOptions& o) {
+    const Machine machine = read_machine();
+    int64_t memory = int64_t{256} << 20;
+    if (machine.available_bytes > 0)
+      memory = std::min(machine.available_bytes, machine.usable_memory_bytes());
+    if (o.memory_limit > 0) memory = std::min(memory, o.memory_limit);
+    return cpu::measure_bandwidth(machine.l2_bytes, machine.l3_bytes, memory, 0.1).read;
+  }
 
   void take_preset(const LadderOptions& o) {
     KeyValues changes;
@@ -178,7 +189,7 @@ class Subject {
           name_);
   }
 
-  /// Times tokens and prompts, and the bandwidth that the processor reads with at this moment.
+  /// Times decoded tokens and prompts.
   void measure_speed(const infer::RunPrecision& precision, double seconds, RungResult& r) const {
     const auto prompt = static_cast<int64_t>(prompt_);
     infer::Generator generator(definition_, cpu::cpu_backend(), weights_,
@@ -204,10 +215,6 @@ class Subject {
     const Timing reading = interleave({read_prompt}, seconds).front();
     const Timing decoding = interleave({decode}, seconds).front();
     const double ms = decoding.median / static_cast<double>(kDecoded);
-    const Machine machine = read_machine();
-    const double read =
-        cpu::measure_bandwidth(machine.l2_bytes, machine.l3_bytes, int64_t{256} << 20, seconds / 10)
-            .read;
     const auto bytes =
         static_cast<double>(bytes_per_token(*definition_, precision, prompt + kDecoded / 2));
     r.sequences = 1;
@@ -215,7 +222,7 @@ class Subject {
     r.arena_bytes = generator.weight_bytes();
     r.ms.push_back(ms);
     r.figures["prompt tokens/s"].push_back(1e3 * static_cast<double>(prompt) / reading.median);
-    r.figures["share of bandwidth"].push_back(bytes / (1e-3 * ms) / read);
+    r.figures["share of bandwidth"].push_back(bytes / (1e-3 * ms) / read_bandwidth_);
   }
 
   void compare(size_t rung, RungResult& r) const {
@@ -251,6 +258,7 @@ class Subject {
   std::vector<int32_t> ids_;                  // that are predicted; empty: random weights
   uint64_t prompt_ = 0;                       // tokens
   infer::Memory memory_;
+  double read_bandwidth_ = 0;  // bytes per second; 0: not measured yet
 };
 
 bool is_sound_inference(const RungResult& r) {
@@ -291,7 +299,7 @@ InferenceRung row_of(const RungResult& r, const RungResult& first) {
 }
 
 Climbed climb_inference(const LadderOptions& o) {
-  const Subject subject(o);
+  Subject subject(o);
   const auto results = climb(
       "inference", subject.key(o), subject.rungs(), o,
       [&](size_t i, RungResult& r) { subject.visit(i, o, r); }, is_sound_inference);
