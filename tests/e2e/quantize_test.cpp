@@ -134,10 +134,12 @@ TEST_F(QuantizeRuns, WhatLosesTooMuchIsNotWritten) {
   refuses({"quantize", path("absent"), "--output", path("no")}, 1, "there is no folder");
   refuses({"quantize", path("llama"), "--output", path("llama")}, 1, "holds files already");
   refuses({"quantize", path("model.brrr"), "--output", path("no")}, 2, "--precision int8");
-  refuses({"quantize", path("model.onnx"), "--output", path("no")}, 2,
+  refuses({"quantize", path("model.onnx"), "--output", path("no"), "--method", "dynamic"}, 2,
           "ONNX files are written with");
-  refuses({"quantize", path("model.onnx"), "--output", path("no"), "--method", "weight-only"}, 2,
+  refuses({"quantize", path("model.onnx"), "--output", path("no")}, 2,
           "expected a file that ends with .onnx");
+  refuses(quantizing("llama", "no", {"--no-measure", "--text", path("absent.txt")}), 1,
+          "absent.txt");
 }
 
 TEST_F(QuantizeRuns, AnOnnxFileKeepsItsOutputs) {

@@ -153,6 +153,110 @@ TEST_F(OnnxFixture, ReadsAMatrixThroughItsTranspose) {
             0.02);
 }
 
+TEST_F(OnnxFixture, GivesNewValuesAndNodesNamesThatAreFree) {
+  onnx::ModelProto m = model(13);
+  // A value of the graph, a name inside a subgraph, and a node have the names that come first.
+  m.graph.nodes[0].outputs = {"up.weight_quantized"};
+  m.graph.nodes[1].inputs = {"up.weight_quantized"};
+  m.graph.nodes[1].name = "down.weight_DequantizeLinear";
+  onnx::AttributeProto branch;
+  branch.name = "body";
+  branch.kind = onnx::AttributeProto::Kind::graph;
+  onnx::GraphProto inner;
+  inner.name = "inner";
+  inner.nodes = {node("Relu", "", {"r"}, "up.weight_scale")};
+  inner.outputs = {value("up.weight_scale", kInner)};
+  branch.graph = std::make_shared<onnx::GraphProto>(inner);
+  onnx::NodeProto holder = node("Holder", "", {"r"}, "unused");
+  holder.domain = "a.test";
+  holder.attributes = {branch};
+  const auto names_of_nodes = [&](bool has_subgraph) {
+    onnx::ModelProto with = m;
+    if (has_subgraph) with.graph.nodes.push_back(holder);
+    const fs::path path = folder_.path() / "clash.onnx";
+    onnx::write_model(path, with, onnx::Placement::inside);
+    const QuantizedOnnx made(path, 8, 0, onnx_weights(*onnx::File::load(path), 8));
+    const auto back = onnx::File::parse(made.bytes(), "back");
+    if (!has_subgraph) {
+      EXPECT_LT(
+          relative_error(outputs_of(onnx::open_module(path)), outputs_of(onnx::open_module(back))),
+          0.02);
+    }
+    std::vector<std::string> names;
+    for (size_t i = 0; i < 2; ++i) {
+      const onnx::NodeProto& n = back->graph.nodes[i];
+      for (const std::string_view name : {n.inputs[0], n.inputs[1], n.name})
+        names.emplace_back(name);
+    }
+    return names;
+  };
+  EXPECT_EQ(names_of_nodes(false),
+            (std::vector<std::string>{"up.weight_quantized_2", "up.weight_scale",
+                                      "up.weight_DequantizeLinear", "down.weight_quantized",
+                                      "down.weight_scale", "down.weight_DequantizeLinear_2"}));
+  EXPECT_EQ(names_of_nodes(true)[1], "up.weight_scale_2");
+}
+
+TEST_F(OnnxFixture, RefusesTensorsOfSubgraphsInOtherFiles) {
+  const std::vector<float> numbers(static_cast<size_t>(kInner * 16));
+  onnx::AttributeProto constant;
+  constant.name = "value";
+  constant.kind = onnx::AttributeProto::Kind::tensor;
+  constant.tensor = std::make_shared<onnx::TensorProto>(tensor("table", {kInner, 16}, numbers));
+  onnx::NodeProto of_attribute = node("Constant", "", {}, "c");
+  of_attribute.attributes = {constant};
+  onnx::AttributeProto branch;
+  branch.name = "body";
+  branch.kind = onnx::AttributeProto::Kind::graph;
+  branch.graph = std::make_shared<onnx::GraphProto>();
+  branch.graph->name = "inner";
+  branch.graph->initializers = {tensor("table", {kInner, 16}, numbers)};
+  onnx::NodeProto of_subgraph = node("Holder", "", {"r"}, "c");
+  of_subgraph.domain = "a.test";
+  of_subgraph.attributes = {branch};
+  for (const onnx::NodeProto& added : {of_attribute, of_subgraph})
+    for (const auto placement : {onnx::Placement::inside, onnx::Placement::external}) {
+      onnx::ModelProto m = model(13);
+      m.graph.nodes.push_back(added);
+      const fs::path path = folder_.path() / "inner.onnx";
+      onnx::write_model(path, m, placement);
+      const std::vector<OnnxWeight> weights = onnx_weights(*onnx::File::load(path), 8);
+      std::string message;
+      try {
+        const QuantizedOnnx made(path, 8, 0, weights);
+      } catch (const UserError& e) {
+        message = e.what();
+      }
+      if (placement == onnx::Placement::inside) {
+        EXPECT_EQ(message, "") << added.op_type;
+      } else {
+        EXPECT_NE(message.find("inner.onnx: the tensor 'table' of an attribute, a subgraph"),
+                  std::string::npos)
+            << added.op_type << ": " << message;
+      }
+    }
+}
+
+TEST_F(OnnxFixture, NamesTheGroupsThatDivide) {
+  const std::vector<OnnxWeight> all = onnx_weights(*onnx::File::load(written(21)), 4);
+  const auto message = [](std::vector<OnnxWeight> weights, int64_t group) -> std::string {
+    try {
+      chosen_onnx_weights(weights, {}, group, "m.onnx");
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message(all, 32), "");
+  EXPECT_EQ(message(all, 64),
+            "m.onnx: down has 160 inputs, which groups of 64 do not divide; expected --group-size "
+            "32");
+  std::vector<OnnxWeight> odd = all;
+  odd[0].inputs = 100;
+  EXPECT_NE(message(odd, 32).find("no group size divides it: use --bits 8, or --keep up"),
+            std::string::npos);
+}
+
 TEST_F(OnnxFixture, KeepsWhatIsNamedByWeightOrNode) {
   const auto file = onnx::File::load(written(13));
   const std::vector<OnnxWeight> all = onnx_weights(*file, 8);

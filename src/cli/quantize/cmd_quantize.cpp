@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/encoding/ascii.h"
 #include "base/env.h"
 #include "base/human.h"
 #include "base/tell.h"
@@ -13,6 +12,7 @@
 #include "cli/quantize/quantize_options.h"
 #include "cli/quantize/report.h"
 #include "cli/runnable_option.h"
+#include "data/corpus.h"
 #include "folders/sentence_folder.h"
 
 namespace brrr::cli {
@@ -26,6 +26,14 @@ void check_output(const std::string& output) {
     user_error("--output: {} is a file; expected a new folder", output);
   if (!fs::is_empty(output, ignored))
     user_error("--output: {} holds files already; expected a new or an empty folder", output);
+}
+
+/// Throws UserError for a text that cannot be read, even where nothing is measured.
+void check_text(const std::vector<std::string>& files) {
+  if (files.empty()) return;
+  io::CorpusOptions corpus;
+  for (const std::string& file : files) corpus.text.emplace_back(file);
+  io::find_corpus(corpus);
 }
 
 /// Opens the model for the task that its folder is used for.
@@ -62,10 +70,6 @@ std::vector<io::LinearLayer> kept_of(const std::vector<io::LinearLayer>& all,
   return kept;
 }
 
-bool is_onnx_file(const std::string& model) {
-  return is_module_file(model) && ascii_lowercase(fs::path(model).extension().string()) == ".onnx";
-}
-
 /// What to try with the new folder.
 std::string next_command(const io::ModelFolder& model, const std::string& output) {
   const models::Head head = model.definition->task().head;
@@ -82,6 +86,7 @@ int run_quantize(const Arguments& args) {
   if (is_onnx_file(o.model)) return quantize_onnx_file(o);
   refuse_without_file(o.inputs, o.sizes);
   check_output(o.output);
+  check_text(o.text);
   const io::ModelFolder model = open_for_quantising(o);
   const io::FolderQuantization quantization = quantization_of(o);
   const std::vector<io::LinearLayer> layers = io::linear_layers(model);
@@ -125,8 +130,8 @@ Command quantize_command() {
           "or similarity of vectors in fp32, bf16 and the new precision, and the error of each\n"
           "layer. The folder is in the form of\n"
           "compressed-tensors, which transformers loads; all verbs that run a model take it and\n"
-          "compute in its precision. Of an ONNX file, --method weight-only makes integers of the\n"
-          "weights of MatMul and Gemm, which DequantizeLinear turns into floats again.\n",
+          "compute in its precision. For an ONNX file, --method weight-only stores the\n"
+          "weights of MatMul and Gemm as integers and adds DequantizeLinear nodes.\n",
       .options = quantize_option_table().infos(),
       .run = run_quantize,
       .takes_positional = true,

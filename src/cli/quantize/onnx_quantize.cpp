@@ -1,13 +1,13 @@
 #include "cli/quantize/onnx_quantize.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/quantize/output_similarity.h"
 #include "cli/runnable_option.h"
 #include "folders/quantized/quantized_onnx.h"
 #include "formats/json_file.h"
@@ -18,58 +18,21 @@ namespace brrr::cli {
 namespace {
 
 constexpr double kSecondsOfRuns = 2;  // of all variants
-constexpr double kSlowerThan = 0.97;  // below this a difference of speeds is more than noise
 constexpr size_t kMostShown = 10, kMostToKeep = 3;
-
-/// One output of the quantised file beside the same of the original.
-struct OutputCosine {
-  std::string name;
-  double cosine = 1;
-};
 
 struct OnnxMeasurements {
   struct Row {
     std::string name;
-    int64_t bytes = 0;  // of the file
-    double ms = 0;      // of a run
+    int64_t bytes = 0;        // of the file
+    insight::Timing ms = {};  // of a run
   };
   std::vector<Row> rows;  // fp32, bf16, quantised
-  std::vector<OutputCosine> outputs;
+  std::vector<OutputSimilarity> outputs;
 
-  double least_cosine() const {
-    double least = 1;
-    for (const OutputCosine& o : outputs) least = std::min(least, o.cosine);
-    return least;
-  }
-  double speedup() const { return rows[1].ms / std::max(rows[2].ms, 1e-9); }
+  double speedup() const { return rows[1].ms.median / std::max(rows[2].ms.median, 1e-9); }
+  /// Whether the middle half of the quantised file's runs is slower than that in bf16.
+  bool is_slower() const { return rows[2].ms.low > rows[1].ms.high; }
 };
-
-double cosine_of(const HostTensor& a, const HostTensor& b, const std::string& name) {
-  double product = 0, first = 0, second = 0;
-  for (int64_t i = 0; i < a.shape.elements(); ++i) {
-    const double x = load_as_double(a.dtype, a.bytes.data(), i);
-    const double y = load_as_double(b.dtype, b.bytes.data(), i);
-    if (!std::isfinite(x) && !std::isfinite(y)) continue;  // masks
-    product += x * y;
-    first += x * x;
-    second += y * y;
-  }
-  if (!std::isfinite(product))
-    user_error("the output {} contains NaN or infinity; check the weights and --input", name);
-  return first == 0 && second == 0 ? 1 : product / std::max(std::sqrt(first * second), 1e-300);
-}
-
-std::vector<OutputCosine> compare_outputs(const PortValues& plain, const PortValues& quantised) {
-  std::vector<OutputCosine> list;
-  for (const auto& [name, value] : plain) {
-    const auto other = quantised.find(name);
-    for (size_t i = 0; i < value.tensors.size() && other != quantised.end(); ++i) {
-      const HostTensor &a = value.tensors[i], &b = other->second.tensors[i];
-      if (is_float(a.dtype) && a.shape == b.shape) list.push_back({name, cosine_of(a, b, name)});
-    }
-  }
-  return list;
-}
 
 OnnxMeasurements measure(const QuantizeOptions& o, const io::QuantizedOnnx& made) {
   RunnableArguments how;
@@ -93,7 +56,7 @@ OnnxMeasurements measure(const QuantizeOptions& o, const io::QuantizedOnnx& made
     how.precision = precision;
     runners.push_back(runner_of(runnable, how));
     outputs.push_back(runners.back()->run(inputs.values));
-    m.rows.push_back({name, bytes, 0});
+    m.rows.push_back({name, bytes});
     functions.push_back([runner = runners.back().get(), &inputs] { runner->run(inputs.values); });
   };
   add("fp32", plain, Precision::fp32, file_bytes);
@@ -102,7 +65,7 @@ OnnxMeasurements measure(const QuantizeOptions& o, const io::QuantizedOnnx& made
   add(fmt::format("int{}-weight-only", o.bits), quantised, Precision::fp32, new_bytes);
   m.outputs = compare_outputs(outputs[0], outputs[2]);
   const auto timings = insight::interleave(functions, kSecondsOfRuns);
-  for (size_t i = 0; i < timings.size(); ++i) m.rows[i].ms = timings[i].median;
+  for (size_t i = 0; i < timings.size(); ++i) m.rows[i].ms = timings[i];
   return m;
 }
 
@@ -119,13 +82,17 @@ struct OnnxReport {
   size_t kept = 0;
   std::optional<OnnxMeasurements> measurements;
 
-  /// Percent: how far the least cosine of an output is below 1.
-  double distance() const { return 100 * (1 - measurements->least_cosine()); }
+  /// Percent: how far the least similarity of an output is below 1.
+  double distance() const { return 100 * (1 - least_similarity(measurements->outputs)); }
   bool loses_too_much() const { return measurements && distance() > options.max_loss_increase; }
   std::vector<std::string> warnings() const {
     std::vector<std::string> lines;
     if (!measurements) return lines;
-    if (measurements->speedup() < kSlowerThan)
+    if (measurements->outputs.empty())
+      lines.push_back(
+          "the quality is not checked: no output has numbers to compare with those of the original "
+          "file; give other inputs with --input");
+    if (measurements->is_slower())
       lines.push_back(
           fmt::format("the quantised file is slower here than bf16: {:.2f}x its speed; it saves "
                       "disk space alone",
@@ -134,10 +101,11 @@ struct OnnxReport {
       std::vector<std::string> worst;
       for (const auto* w : by_error(made))
         if (worst.size() < kMostToKeep) worst.push_back(w->weight.initializer);
-      lines.push_back(fmt::format(
-          "the distance of an output (1 - cosine) is {:.2f}%, more than --max-loss-increase {:g}%; "
-          "try --keep {}, whose errors are the largest",
-          distance(), options.max_loss_increase, fmt::join(worst, ",")));
+      lines.push_back(
+          fmt::format("the distance of an output (1 - similarity) is {:.2f}%, more than "
+                      "--max-loss-increase {:g}%; "
+                      "try --keep {}, whose errors are the largest",
+                      distance(), options.max_loss_increase, fmt::join(worst, ",")));
     }
     return lines;
   }
@@ -152,13 +120,12 @@ std::string report_text(const OnnxReport& r) {
       group == 0 ? std::string("a scale for each output") : fmt::format("groups of {}", group));
   if (r.measurements) {
     const OnnxMeasurements& m = *r.measurements;
-    text += fmt::format("\n{:<16}  {:>12}  {:>9}\n", "", "on disk", "ms a run");
+    text += fmt::format("\n{:<16}  {:>12}  {:>10}\n", "", "on disk", "time a run");
     for (const auto& row : m.rows)
-      text += fmt::format("{:<16}  {:>9.1f} MB  {:>9.2f}\n", row.name,
-                          1e-6 * static_cast<double>(row.bytes), row.ms);
-    text += "\ncosine of outputs with those of the fp32 file:\n";
-    for (const OutputCosine& c : m.outputs)
-      text += fmt::format("  {:<24}  {:.6f}\n", c.name, c.cosine);
+      text +=
+          fmt::format("{:<16}  {:>9.1f} MB  {:>10}\n", row.name,
+                      1e-6 * static_cast<double>(row.bytes), duration_text(1e-3 * row.ms.median));
+    text += similarity_text(m.outputs);
   } else {
     text += fmt::format("on disk: {:.1f} MB\n", 1e-6 * static_cast<double>(r.made.bytes().size()));
   }
@@ -180,9 +147,10 @@ std::string report_json(const OnnxReport& r, const std::string& written) {
       {"bytes", r.made.bytes().size()}, {"kept", r.kept}};
   if (r.measurements) {
     for (const auto& row : r.measurements->rows)
-      j["precisions"].push_back({{"name", row.name}, {"bytes", row.bytes}, {"ms", row.ms}});
-    for (const OutputCosine& c : r.measurements->outputs)
-      j["outputs"].push_back({{"name", c.name}, {"cosine", c.cosine}});
+      j["precisions"].push_back({{"name", row.name}, {"bytes", row.bytes}, {"ms", row.ms.median}});
+    j["outputs"] = nlohmann::ordered_json::array();
+    for (const OutputSimilarity& s : r.measurements->outputs)
+      j["outputs"].push_back({{"name", s.name}, {name_of(s.measure), s.value}});
     j["speed_over_bf16"] = r.measurements->speedup();
   }
   for (const auto* w : by_error(r.made))

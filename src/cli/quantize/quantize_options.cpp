@@ -1,5 +1,6 @@
 #include "cli/quantize/quantize_options.h"
 
+#include "base/encoding/ascii.h"
 #include "cli/runnable_option.h"
 #include "folders/quantized/quantized_model.h"
 #include "machine/device.h"
@@ -10,7 +11,23 @@ namespace {
 
 constexpr int64_t kUsualGroup = 32;
 
+/// Throws UserError (exit 2) for options that do nothing for an ONNX file.
+void refuse_options_of_folders(const QuantizeOptions& o) {
+  if (!o.text.empty())
+    usage_error(
+        "--text is for a model folder; outputs of an ONNX file are compared on --input "
+        "NAME=FILE.npy");
+  if (o.dtype != QuantizeOptions{}.dtype)
+    usage_error(
+        "--dtype is for a model folder; what is not quantised of an ONNX file stays as it "
+        "is");
+}
+
 }  // namespace
+
+bool is_onnx_file(const std::string& model) {
+  return is_module_file(model) && ascii_lowercase(fs::path(model).extension().string()) == ".onnx";
+}
 
 const OptionTable<QuantizeOptions>& quantize_option_table() {
   static const OptionTable<QuantizeOptions> table = [] {
@@ -25,9 +42,11 @@ const OptionTable<QuantizeOptions>& quantize_option_table() {
     t.text("output", &O::output, "FOLDER", "new folder, or ONNX file, for the quantised model",
            {"output-dir", "o"});
     t.group("quantisation");
-    t.choice("method", &O::method, {{"dynamic", "w8a8"}, {"weight-only", "weight_only"}}, "NAME",
-             "dynamic: weights and the rows that they multiply as integers; weight-only: weights "
-             "alone, which multiply rows in 16 bits");
+    t.choice(
+        "method", &O::method, {{"dynamic", "w8a8"}, {"weight-only", "weight_only"}}, "NAME",
+        "dynamic: weights and the rows that they multiply as integers; weight-only: weights "
+        "alone, which multiply rows in 16 bits (default: dynamic for a folder, weight-only for an "
+        "ONNX file)");
     t.integer("bits", &O::bits, 4, 8, "N", "bits of a weight: 8, or with --method weight-only 4");
     t.integer("group-size", &O::group_size, 0, 128, "N",
               "with 4 bits: inputs of a layer that share a scale, 32, 64 or 128 (0: 32)",
@@ -37,10 +56,11 @@ const OptionTable<QuantizeOptions>& quantize_option_table() {
            "(h.0), or an initializer or a node of an ONNX file",
            {"ignore"});
     t.choice("dtype", &O::dtype, {{"as-stored"}, {"bf16", "bfloat16"}}, "NAME",
-             "what embeddings and other matrices that are not quantised are stored in");
+             "what embeddings and other matrices of a folder that are not quantised are stored in");
     t.group("measurements");
     t.list("text", &O::text, false, "FILE...",
-           "held-out text to measure the loss on; for an encoder, one text per line (default: the "
+           "held-out text to measure the loss of a folder on; for an encoder, one text per line "
+           "(default: the "
            "end of tiny Shakespeare)");
     t.real("max-loss-increase", &O::max_loss_increase, {.low = 0, .high = 1e6}, "X%",
            "refuse to write a model whose loss increases by more, or, for an encoder, whose mean "
@@ -79,6 +99,9 @@ QuantizeOptions resolve_quantize(const KeyValues& given) {
   const auto& table = quantize_option_table();
   for (const auto& [key, value] : given)
     table.set(o, table.find(key), value, "--" + canonical_key(key));
+  const bool is_onnx = is_onnx_file(o.model);
+  if (is_onnx) refuse_options_of_folders(o);
+  if (o.method.empty()) o.method = is_onnx ? "weight-only" : "dynamic";
   if (o.bits != 8 && o.bits != 4) usage_error("--bits {}: expected 8 or 4", o.bits);
   io::check_method(quantization_of(o));
   if (o.output.empty())

@@ -14,7 +14,7 @@ namespace brrr::cli {
 struct QuantizeOptions {
   std::string model;   // a folder, the name of a model or an ONNX file; "": the newest run
   std::string output;  // the folder or the ONNX file that is written
-  std::string method = "dynamic";
+  std::string method;  // "": not given; resolve_quantize() fills it in
   int64_t bits = 8;
   int64_t group_size = 0;           // 0: the method's
   std::vector<std::string> keep;    // layers that stay as they are
@@ -33,8 +33,11 @@ struct QuantizeOptions {
 
 const OptionTable<QuantizeOptions>& quantize_option_table();
 
+/// Whether the model is an ONNX file, by its ending.
+bool is_onnx_file(const std::string& model);
+
 /// Throws UserError (exit 2) where the output is not named, and for bits or groups that the method
-/// lacks.
+/// or the kind of model lacks.
 QuantizeOptions resolve_quantize(const KeyValues& given);
 
 /// The form of the folder that is written.

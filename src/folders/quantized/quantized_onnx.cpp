@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/human.h"
+#include "folders/quantized/quantized_model.h"
 #include "formats/protobuf.h"
 #include "formats/protobuf_writer.h"
 #include "passes/weights/weight_choice.h"
@@ -18,9 +19,9 @@ namespace {
 
 constexpr int64_t kOpsetOfAxes = 13, kOpsetOfBlocks = 21;  // of DequantizeLinear
 constexpr uint64_t kLargestFile = INT32_MAX;
-// The numbers of the fields of ModelProto and GraphProto that are replaced.
-constexpr uint32_t kGraphField = 7, kNodeField = 1, kInitializerField = 5;
-constexpr const char *kIntegersSuffix = "_quantized", *kScaleSuffix = "_scale";
+// The numbers of the fields of ModelProto and GraphProto that are replaced or searched.
+constexpr uint32_t kGraphField = 7, kFunctionField = 25, kNodeField = 1, kInitializerField = 5,
+                   kSparseField = 15;
 
 /// Operators that only quantised files have.
 bool is_quantised_operator(std::string_view op) {
@@ -42,10 +43,10 @@ int64_t opset_of(const onnx::File& file) {
 /// How the main graph uses a value.
 struct ValueUse {
   std::string node;
-  bool multiplied = false, outputs_first = false, is_other = false;
+  bool multiplied = false, outputs_first = false, has_other_use = false;
 
   void multiply(std::string_view by, bool has_outputs_first) {
-    is_other |= multiplied && outputs_first != has_outputs_first;
+    has_other_use |= multiplied && outputs_first != has_outputs_first;
     if (!multiplied) node = by;
     multiplied = true;
     outputs_first = has_outputs_first;
@@ -62,11 +63,11 @@ bool swaps_axes(const onnx::NodeProto& n) {
 
 void use_all_otherwise(const onnx::GraphProto& graph, std::map<std::string_view, ValueUse>& uses) {
   for (const onnx::NodeProto& n : graph.nodes) {
-    for (const std::string_view name : n.inputs) uses[name].is_other = true;
+    for (const std::string_view name : n.inputs) uses[name].has_other_use = true;
     for (const onnx::AttributeProto& a : n.attributes)
       if (a.graph) use_all_otherwise(*a.graph, uses);
   }
-  for (const onnx::ValueInfo& output : graph.outputs) uses[output.name].is_other = true;
+  for (const onnx::ValueInfo& output : graph.outputs) uses[output.name].has_other_use = true;
 }
 
 std::map<std::string_view, ValueUse> uses_of_values(const onnx::GraphProto& graph) {
@@ -80,26 +81,27 @@ std::map<std::string_view, ValueUse> uses_of_values(const onnx::GraphProto& grap
       if (multiplies && i == 1)
         uses[n.inputs[i]].multiply(n.name, outputs_first);
       else if (!swaps_axes(n))
-        uses[n.inputs[i]].is_other = true;
+        uses[n.inputs[i]].has_other_use = true;
     }
     for (const onnx::AttributeProto& a : n.attributes)
       if (a.graph) use_all_otherwise(*a.graph, uses);
   }
-  for (const onnx::ValueInfo& v : graph.outputs) uses[v.name].is_other = true;
+  for (const onnx::ValueInfo& v : graph.outputs) uses[v.name].has_other_use = true;
   // A caller may replace an initializer that is an input, too.
-  for (const onnx::ValueInfo& v : graph.inputs) uses[v.name].is_other = true;
+  for (const onnx::ValueInfo& v : graph.inputs) uses[v.name].has_other_use = true;
   // What multiplies by a transposed matrix multiplies by the matrix.
   for (const onnx::NodeProto& n : graph.nodes) {
     if (!swaps_axes(n)) continue;
     const ValueUse transposed = uses[n.outputs[0]];
     ValueUse& use = uses[n.inputs[0]];
-    use.is_other |= transposed.is_other;
+    use.has_other_use |= transposed.has_other_use;
     if (transposed.multiplied) use.multiply(transposed.node, !transposed.outputs_first);
   }
   return uses;
 }
 
-bool names(const std::string& whole, const std::string& part) {
+/// Whether `part` is the whole name, or a part of it between dots and slashes.
+bool matches_name(const std::string& whole, const std::string& part) {
   if (whole == part) return true;
   const auto is_border = [](char c) { return c == '.' || c == '/'; };
   for (size_t at = whole.find(part); at != std::string::npos; at = whole.find(part, at + 1)) {
@@ -168,13 +170,54 @@ void add_integer_attribute(ProtobufWriter& node, const char* name, int64_t value
   node.message(5, std::move(a));
 }
 
+/// The names of values and nodes of a file, its subgraphs included, which have to differ.
+class UsedNames {
+ public:
+  explicit UsedNames(const onnx::GraphProto& graph) { add(graph); }
+
+  /// Takes the name, or, where it is used, the first free one of NAME_2, NAME_3, ...
+  std::string take(const std::string& wanted) {
+    std::string name = wanted;
+    for (int64_t i = 2; !names_.insert(name).second; ++i) name = fmt::format("{}_{}", wanted, i);
+    return name;
+  }
+
+ private:
+  void add(const onnx::GraphProto& graph) {
+    for (const auto* values : {&graph.inputs, &graph.outputs})
+      for (const onnx::ValueInfo& v : *values) names_.emplace(v.name);
+    for (const onnx::TensorProto& t : graph.initializers) names_.emplace(t.name);
+    for (const onnx::SparseTensorProto& t : graph.sparse_initializers)
+      names_.emplace(t.values.name);
+    for (const onnx::NodeProto& n : graph.nodes) {
+      names_.emplace(n.name);
+      for (const auto* values : {&n.inputs, &n.outputs})
+        for (const std::string_view name : *values) names_.emplace(name);
+      for (const onnx::AttributeProto& a : n.attributes)
+        if (a.graph) add(*a.graph);
+    }
+  }
+
+  std::set<std::string> names_;
+};
+
+/// The names of what a weight becomes.
+struct NewNames {
+  std::string integers, scale, node;
+
+  NewNames(UsedNames& used, const std::string& weight)
+      : integers(used.take(weight + "_quantized")),
+        scale(used.take(weight + "_scale")),
+        node(used.take(weight + "_DequantizeLinear")) {}
+};
+
 /// The node that makes the floats, under the initializer's own name.
-ProtobufWriter dequantize_node(const OnnxWeight& w, int64_t group) {
+ProtobufWriter dequantize_node(const OnnxWeight& w, const NewNames& names, int64_t group) {
   ProtobufWriter n;
-  n.text(1, w.initializer + kIntegersSuffix);
-  n.text(1, w.initializer + kScaleSuffix);
+  n.text(1, names.integers);
+  n.text(1, names.scale);
   n.text(2, w.initializer);
-  n.text(3, w.initializer + "_DequantizeLinear");
+  n.text(3, names.node);
   n.text(4, "DequantizeLinear");
   // Per channel the axis is that of the outputs, in blocks that of the inputs.
   const bool axis_is_first = w.outputs_first == (group == 0);
@@ -183,16 +226,79 @@ ProtobufWriter dequantize_node(const OnnxWeight& w, int64_t group) {
   return n;
 }
 
-std::string_view text_of(const auto& numbers) {
+std::string_view bytes_of(const auto& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(numbers[0])};
 }
 
-/// Copies a field, which is no fixed number.
+/// Copies a varint or length-delimited field.
 void copy_field(const ProtobufReader& from, ProtobufWriter& to) {
   if (from.is_bytes())
     to.view(from.field(), std::as_bytes(std::span(from.bytes().data(), from.bytes().size())));
   else
     to.varint(from.field(), from.varint());
+}
+
+/// Throws UserError for a tensor whose numbers lie in another file.
+void refuse_external_tensor(std::string_view message, const std::string& what) {
+  constexpr uint32_t kName = 8, kDataLocation = 14;
+  constexpr uint64_t kExternal = 1;  // TensorProto.EXTERNAL
+  ProtobufReader tensor(message, what);
+  std::string_view name;
+  bool is_external = false;
+  while (tensor.next()) {
+    if (tensor.field() == kName) name = tensor.bytes();
+    if (tensor.field() == kDataLocation) is_external = tensor.varint() == kExternal;
+  }
+  if (is_external)
+    user_error(
+        "{}: the tensor '{}' of an attribute, a subgraph or a function lies in another file, which "
+        "the quantised file would not find; write the model with its tensors inside: "
+        "onnx.save(onnx.load(FILE), NEW)",
+        what, name);
+}
+
+void refuse_external_sparse_tensor(std::string_view message, const std::string& what) {
+  constexpr uint32_t kValues = 1, kIndices = 2;
+  ProtobufReader sparse(message, what);
+  while (sparse.next())
+    if (sparse.field() == kValues || sparse.field() == kIndices)
+      refuse_external_tensor(sparse.bytes(), what);
+}
+
+void refuse_external_in_node(std::string_view message, const std::string& what);
+
+/// A graph inside the main one. File::load has limited how deep they lie.
+void refuse_external_in_subgraph(std::string_view message, const std::string& what) {
+  ProtobufReader graph(message, what);
+  while (graph.next()) {
+    if (graph.field() == kNodeField) refuse_external_in_node(graph.bytes(), what);
+    if (graph.field() == kInitializerField) refuse_external_tensor(graph.bytes(), what);
+    if (graph.field() == kSparseField) refuse_external_sparse_tensor(graph.bytes(), what);
+  }
+}
+
+void refuse_external_in_node(std::string_view message, const std::string& what) {
+  constexpr uint32_t kAttribute = 5;  // of NodeProto
+  // Of AttributeProto.
+  constexpr uint32_t kTensor = 5, kGraph = 6, kTensors = 10, kSparse = 22, kSparses = 23;
+  ProtobufReader node(message, what);
+  while (node.next()) {
+    if (node.field() != kAttribute) continue;
+    ProtobufReader a(node.bytes(), what);
+    while (a.next()) {
+      if (a.field() == kTensor || a.field() == kTensors) refuse_external_tensor(a.bytes(), what);
+      if (a.field() == kSparse || a.field() == kSparses)
+        refuse_external_sparse_tensor(a.bytes(), what);
+      if (a.field() == kGraph) refuse_external_in_subgraph(a.bytes(), what);
+    }
+  }
+}
+
+void refuse_external_in_function(std::string_view message, const std::string& what) {
+  constexpr uint32_t kNode = 7;  // of FunctionProto
+  ProtobufReader function(message, what);
+  while (function.next())
+    if (function.field() == kNode) refuse_external_in_node(function.bytes(), what);
 }
 
 }  // namespace
@@ -213,7 +319,7 @@ std::vector<OnnxWeight> onnx_weights(const onnx::File& file, int64_t bits) {
   std::vector<OnnxWeight> weights;
   for (const onnx::TensorProto& t : file.graph.initializers) {
     const auto use = uses.find(t.name);
-    if (use == uses.end() || !use->second.multiplied || use->second.is_other) continue;
+    if (use == uses.end() || !use->second.multiplied || use->second.has_other_use) continue;
     if (t.type != onnx::ElementType::f32 || t.dims.size() != 2) continue;
     if (!is_worth_quantizing({t.dims[0], t.dims[1]})) continue;
     const bool outputs_first = use->second.outputs_first;
@@ -228,12 +334,28 @@ std::vector<OnnxWeight> onnx_weights(const onnx::File& file, int64_t bits) {
   return weights;
 }
 
+namespace {
+
+/// Throws UserError where groups do not divide the inputs of a weight, as for a folder's layers.
+void check_groups(const std::vector<OnnxWeight>& weights, int64_t group, const std::string& what) {
+  std::vector<LinearLayer> layers;
+  for (const OnnxWeight& w : weights) {
+    LinearLayer& layer = layers.emplace_back();
+    layer.tensor = w.initializer;
+    layer.outputs = w.outputs;
+    layer.inputs = w.inputs;
+  }
+  chosen_layers(layers, {}, group, what);
+}
+
+}  // namespace
+
 std::vector<OnnxWeight> chosen_onnx_weights(const std::vector<OnnxWeight>& weights,
                                             const std::vector<std::string>& keep, int64_t group,
                                             const std::string& what) {
   for (const std::string& name : keep)
     if (std::ranges::none_of(weights, [&](const OnnxWeight& w) {
-          return names(w.initializer, name) || names(w.node, name);
+          return matches_name(w.initializer, name) || matches_name(w.node, name);
         })) {
       std::vector<std::string> all;
       for (const OnnxWeight& w : weights) all.push_back(w.initializer);
@@ -243,17 +365,13 @@ std::vector<OnnxWeight> chosen_onnx_weights(const std::vector<OnnxWeight>& weigh
   std::vector<OnnxWeight> chosen;
   for (const OnnxWeight& w : weights) {
     if (std::ranges::any_of(keep, [&](const std::string& name) {
-          return names(w.initializer, name) || names(w.node, name);
+          return matches_name(w.initializer, name) || matches_name(w.node, name);
         }))
       continue;
-    if (group > 0 && w.inputs % group != 0)
-      user_error(
-          "{}: {} has {} inputs, which groups of {} do not divide; use another --group-size, "
-          "--bits 8, or --keep {}",
-          what, w.initializer, w.inputs, group, w.initializer);
     chosen.push_back(w);
   }
   if (chosen.empty()) usage_error("--keep: nothing of {} is left to quantise", what);
+  check_groups(chosen, group, what);
   return chosen;
 }
 
@@ -266,12 +384,11 @@ QuantizedOnnx::QuantizedOnnx(const fs::path& path, int64_t bits, int64_t group,
   std::map<std::string_view, const onnx::TensorProto*> tensors;
   for (const onnx::TensorProto& t : file->graph.initializers) tensors[t.name] = &t;
 
+  UsedNames used(file->graph);
   ProtobufWriter nodes, initializers;
   for (const OnnxWeight& w : chosen) {
     const onnx::TensorProto& t = *tensors.at(w.initializer);
-    for (const char* suffix : {kIntegersSuffix, kScaleSuffix})
-      if (tensors.contains(w.initializer + suffix))
-        user_error("{} has a tensor {} already", what, w.initializer + suffix);
+    const NewNames names(used, w.initializer);
     const std::vector<float> numbers = numbers_of(t, w, what);
     const IntegerMatrix q = quantize(numbers, {w.outputs, w.inputs, bits, group});
     std::vector<float> back(numbers.size());
@@ -279,20 +396,20 @@ QuantizedOnnx::QuantizedOnnx(const fs::path& path, int64_t bits, int64_t group,
     weights_.push_back({w, relative_error(numbers, back)});
     const std::vector<int8_t> integers =
         as_stored(q.integers, w.outputs, w.inputs, w.outputs_first);
-    const std::string raw = bits == 4 ? packed_nibbles(integers) : std::string(text_of(integers));
+    const std::string raw = bits == 4 ? packed_nibbles(integers) : std::string(bytes_of(integers));
     initializers.message(
         kInitializerField,
-        tensor_message(w.initializer + kIntegersSuffix,
-                       bits == 4 ? onnx::ElementType::i4 : onnx::ElementType::i8, t.dims, raw));
+        tensor_message(names.integers, bits == 4 ? onnx::ElementType::i4 : onnx::ElementType::i8,
+                       t.dims, raw));
     const int64_t groups = q.form.groups();
     std::vector<int64_t> dims{w.outputs};
     if (group > 0)
       dims = w.outputs_first ? std::vector{w.outputs, groups} : std::vector{groups, w.outputs};
     initializers.message(
         kInitializerField,
-        tensor_message(w.initializer + kScaleSuffix, onnx::ElementType::f32, dims,
-                       text_of(as_stored(q.scales, w.outputs, groups, w.outputs_first))));
-    nodes.message(kNodeField, dequantize_node(w, group));
+        tensor_message(names.scale, onnx::ElementType::f32, dims,
+                       bytes_of(as_stored(q.scales, w.outputs, groups, w.outputs_first))));
+    nodes.message(kNodeField, dequantize_node(w, names, group));
   }
 
   const MappedFile map(path);
@@ -301,11 +418,12 @@ QuantizedOnnx::QuantizedOnnx(const fs::path& path, int64_t bits, int64_t group,
   const std::string new_nodes = nodes.str(), new_initializers = initializers.str();
   while (model.next()) {
     if (model.field() != kGraphField) {
+      if (model.field() == kFunctionField) refuse_external_in_function(model.bytes(), what);
       copy_field(model, result);
       continue;
     }
     ProtobufReader graph(model.bytes(), what);
-    // Messages that are joined are fields one behind the other: first the nodes that make weights.
+    // Concatenated messages merge: prepend the new nodes.
     std::string body = new_nodes;
     while (graph.next()) {
       ProtobufWriter field;
@@ -324,6 +442,8 @@ QuantizedOnnx::QuantizedOnnx(const fs::path& path, int64_t bits, int64_t group,
         else
           copy_field(graph, field);
       } else {
+        if (graph.field() == kNodeField) refuse_external_in_node(graph.bytes(), what);
+        if (graph.field() == kSparseField) refuse_external_sparse_tensor(graph.bytes(), what);
         copy_field(graph, field);
       }
       body += field.str();

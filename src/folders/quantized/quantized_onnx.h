@@ -26,7 +26,7 @@ std::vector<OnnxWeight> onnx_weights(const onnx::File& file, int64_t bits);
 
 /// The weights that are left when those are kept whose initializer or node `keep` names, in whole
 /// or by a part between dots or slashes. Throws UserError for a name that fits none, where none is
-/// left, and where groups do not divide the inputs of a weight.
+/// left, and where groups (0: none) do not divide the inputs of a weight.
 std::vector<OnnxWeight> chosen_onnx_weights(const std::vector<OnnxWeight>& weights,
                                             const std::vector<std::string>& keep, int64_t group,
                                             const std::string& what);
@@ -39,7 +39,8 @@ class QuantizedOnnx {
   };
 
   /// `group`: inputs that share a scale, with 4 bits. Throws UserError, which names the tensor, for
-  /// weights that are not finite, and for a file that would exceed 2 GiB.
+  /// weights that are not finite, for tensors of subgraphs and attributes that lie in other files,
+  /// and for a file that would exceed 2 GiB.
   QuantizedOnnx(const fs::path& file, int64_t bits, int64_t group,
                 const std::vector<OnnxWeight>& weights);
 
