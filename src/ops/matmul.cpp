@@ -56,9 +56,6 @@ Cost matmul_cost(const Node& n, std::span<const Type> in, bool ta) {
   return ops::streaming_cost(n, in, 2 * k * ops::elements(n.results[0]));
 }
 
-// So many times 128 * 128 fit an i32.
-constexpr int64_t kMostInt8Terms = 131071;
-
 // The dtype of the result: the attribute "dtype" where given, else that of the operands.
 DType result_dtype(const InferContext& c) {
   const DType dtype = c.attrs.get_or<DType>("dtype", c.in[0].dtype);
@@ -130,9 +127,9 @@ std::vector<OpDef> matmul_ops() {
       if (!int8) return std::vector<Type>{{result_dtype(c), y}};
       if (c.attrs.get_or<DType>("dtype", DType::i32) != DType::i32)
         c.fail("the product of i8 is i32; got dtype {}", name_of(c.attr<DType>("dtype")));
-      if (!dims.k.is_symbol() && dims.k.size() > kMostInt8Terms)
+      if (!dims.k.is_symbol() && dims.k.size() > kMostQuantizedTerms)
         c.fail("a sum of {} products of i8 may not fit i32: at most {}", dims.k.size(),
-               kMostInt8Terms);
+               kMostQuantizedTerms);
       return std::vector<Type>{{DType::i32, y}};
     };
     d.evaluate = [](const EvalContext& c) {

@@ -19,6 +19,7 @@ namespace brrr::cpu {
 
 std::vector<KernelEntry> matmul_kernels();          // matmul, linear
 std::vector<KernelEntry> integer_matmul_kernels();  // matmul with quantised weights
+std::vector<KernelEntry> exact_matmul_kernels();    // matmul of i8 with weights in panels
 std::vector<KernelEntry> attention_kernels();       // attention, attention_grad
 std::vector<KernelEntry> elementwise_kernels();     // the table of src/ops/elementwise.cpp, gelu
 std::vector<KernelEntry> cast_kernels();

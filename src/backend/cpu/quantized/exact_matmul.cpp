@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernel_list.h"
 #include "backend/cpu/products/product.h"
 #include "backend/cpu/quantized/integer_strips.h"
 #include "base/integers.h"
@@ -46,8 +47,8 @@ class ExactMatmul final : public Kernel {
   }
 
  private:
-  int64_t values_ld() const { return round_up(std::max<int64_t>(form_.k, 1), 64); }
-  int64_t value_bytes() const { return round_up(rows_, kMostStripRows) * values_ld(); }
+  int64_t values_ld() const { return strip_row_bytes(form_); }
+  int64_t value_bytes() const { return strip_value_bytes(rows_, form_); }
 
   /// Copies a row; returns the sum of its integers.
   int32_t copy_row(const int8_t* from, int8_t* to) const {

@@ -2,6 +2,7 @@
 // SIMD kernels for quantised weights in panels (base/integer_panels.h), compiled for each
 // instruction set: quantising activations, dequantising panels, and matrix products.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -12,7 +13,7 @@ namespace brrr::cpu {
 /// Rows of the left operand quantised to 8 bits, each with a scale of its own: x = scale * integer,
 /// rounded to nearest even (ops/quantized/quantized_rows.h says how).
 struct QuantizedRows {
-  int8_t* values = nullptr;  // [rows, ld]; zeros behind the k terms
+  int8_t* values = nullptr;  // [rows, ld]; zeros after the k terms
   int64_t ld = 0;            // a multiple of 64
   float* scales = nullptr;   // [rows]
   // [rows, groups]: where sums of products begin, minus the offset of the panel's integers times
@@ -23,6 +24,14 @@ struct QuantizedRows {
 /// Maximum number of rows of any strip. Rows of values are allocated in multiples of it, because
 /// tiles read rows past the last.
 inline constexpr int64_t kMostStripRows = 32;
+/// Returns the bytes between two rows of 8-bit values: whole tiles.
+inline int64_t strip_row_bytes(const IntegerPanels& form) {
+  return round_up(std::max<int64_t>(form.k, 1), 64);
+}
+/// Returns the bytes that the values of so many rows take.
+inline int64_t strip_value_bytes(int64_t rows, const IntegerPanels& form) {
+  return round_up(rows, kMostStripRows) * strip_row_bytes(form);
+}
 
 /// Arguments of the product of a strip of quantised rows and the 32 columns of a panel.
 struct IntegerStrip {

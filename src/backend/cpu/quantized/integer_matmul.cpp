@@ -6,7 +6,6 @@
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_kernels.h"
 #include "backend/cpu/products/product.h"
-#include "backend/cpu/quantized/exact_matmul.h"
 #include "base/integers.h"
 #include "base/threads/parallel.h"
 #include "ops/op.h"
@@ -84,10 +83,7 @@ IntegerProduct::IntegerProduct(const NodeView& product)
 IntegerProduct::IntegerProduct(const NodeView& product, const StripKernel& strips)
     : form_(integer_panels_of(product)), args_(unpacking_gemm(product, form_)), strips_(strips) {}
 
-int64_t IntegerProduct::values_ld() const { return round_up(std::max<int64_t>(form_.k, 1), 64); }
-int64_t IntegerProduct::value_bytes() const {
-  return round_up(args_.m, kMostStripRows) * values_ld();
-}
+int64_t IntegerProduct::value_bytes() const { return strip_value_bytes(args_.m, form_); }
 
 int64_t IntegerProduct::scratch_bytes() const {
   if (strips_.run != nullptr)
@@ -131,7 +127,7 @@ void IntegerProduct::dequantize(GemmArgs g, std::byte* scratch) const {
 
 QuantizedRows IntegerProduct::rows_in(std::byte* scratch) const {
   auto* scales = reinterpret_cast<float*>(scratch + value_bytes());
-  return {reinterpret_cast<int8_t*>(scratch), values_ld(), scales,
+  return {reinterpret_cast<int8_t*>(scratch), strip_row_bytes(form_), scales,
           reinterpret_cast<int32_t*>(scales + args_.m)};
 }
 
@@ -232,7 +228,6 @@ std::vector<KernelEntry> integer_matmul_kernels() {
                     return std::make_unique<IntegerMatmul>(IntegerProduct(view, StripKernel()));
                   },
                   kKnowsStorage});
-  std::ranges::move(exact_matmul_kernels(), std::back_inserter(list));
   return list;
 }
 

@@ -38,7 +38,6 @@ class IntegerProduct {
                       const IntegerBlock& block) const;
   void dequantize(GemmArgs args, std::byte* scratch) const;
 
-  int64_t values_ld() const;
   int64_t value_bytes() const;
   QuantizedRows rows_in(std::byte* scratch) const;
 
