@@ -93,13 +93,19 @@ std::string n_bits(int64_t bits, int64_t block, bool has_zeros, int64_t scales) 
 }
 
 TEST(OnnxIntegerWeights, MatMulNBits) {
-  for (const auto& [bits, block, has_zeros] : {std::tuple(4, 16, false),
-                                               {4, 32, false},
-                                               {4, 128, false},
-                                               {4, 32, true},
-                                               {8, 32, false},
-                                               {8, 32, true},
-                                               {2, 32, false}}) {
+  struct Form {
+    int bits, block;
+    bool has_zeros;
+  };
+  for (const Form& form : {Form{4, 16, false},
+                           {4, 32, false},
+                           {4, 128, false},
+                           {4, 32, true},
+                           {8, 32, false},
+                           {8, 32, true},
+                           {2, 32, false}}) {
+    const int bits = form.bits, block = form.block;
+    const bool has_zeros = form.has_zeros;
     SCOPED_TRACE(fmt::format("{} bits, blocks of {}{}", bits, block, has_zeros ? ", zeros" : ""));
     const int64_t blocks = (kK + block - 1) / block, per_byte = 8 / bits;
     const auto number_at = [&](int64_t i) {
