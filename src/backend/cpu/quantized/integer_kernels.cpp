@@ -226,9 +226,17 @@ using DI16 = hn::Repartition<int16_t, DI>;
 using VI = hn::Vec<DI>;
 using VI16 = hn::Vec<DI16>;
 
+/// Adds the products of two terms to the sum of each lane.
 HWY_INLINE VI add_pairs(VI sum, VI16 a, VI16 b) {
-  VI none = hn::Zero(DI());
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+  VI none = hn::Zero(DI());  // x86 adds the products of neighbours; other targets fill it, too
   return hn::ReorderWidenMulAccumulate(DI(), a, b, sum, none);
+#else
+  const VI x = hn::BitCast(DI(), a), y = hn::BitCast(DI(), b);
+  const VI low = hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(x)),
+                         hn::ShiftRight<16>(hn::ShiftLeft<16>(y)));
+  return hn::Add(sum, hn::Add(low, hn::Mul(hn::ShiftRight<16>(x), hn::ShiftRight<16>(y))));
+#endif
 }
 HWY_INLINE VI16 pair_of(int8_t first, int8_t second) {
   const auto low = static_cast<uint16_t>(first), high = static_cast<uint16_t>(second);
