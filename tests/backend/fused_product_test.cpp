@@ -202,8 +202,7 @@ TEST_P(FusedProduct, IntegersGiveTheBitsOfTheProductAlone) {
   constexpr int64_t kTerms = 96;
   for (const Quantized& q : {Quantized{8, 0, 0}, Quantized{4, 0, 32}})
     for (const bool quantizes_rows : {true, false})
-      for (const auto& size :
-           {std::pair<int64_t, int64_t>(1, 96), {4, 100}, {13, 96}, {70, 300}}) {
+      for (const auto& size : {std::pair<int64_t, int64_t>(1, 96), {4, 100}, {13, 96}, {70, 300}}) {
         const int64_t m = size.first, n = size.second;
         SCOPED_TRACE(fmt::format("{}x{}, {} bits, rows {}", m, n, q.bits, quantizes_rows));
         Type weight{f32, {kTerms, n}};

@@ -233,8 +233,8 @@ HWY_INLINE VI add_pairs(VI sum, VI16 a, VI16 b) {
   return hn::ReorderWidenMulAccumulate(DI(), a, b, sum, none);
 #else
   const VI x = hn::BitCast(DI(), a), y = hn::BitCast(DI(), b);
-  const VI low = hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(x)),
-                         hn::ShiftRight<16>(hn::ShiftLeft<16>(y)));
+  const VI low =
+      hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(x)), hn::ShiftRight<16>(hn::ShiftLeft<16>(y)));
   return hn::Add(sum, hn::Add(low, hn::Mul(hn::ShiftRight<16>(x), hn::ShiftRight<16>(y))));
 #endif
 }
