@@ -24,6 +24,7 @@ class MatmulKernels : public test::EachIsa {};
 std::vector<KernelEntry> all_matmul_kernels() {
   std::vector<KernelEntry> all = matmul_kernels();
   for (KernelEntry& entry : integer_matmul_kernels()) all.push_back(std::move(entry));
+  for (KernelEntry& entry : exact_matmul_kernels()) all.push_back(std::move(entry));
   return all;
 }
 
