@@ -4,8 +4,8 @@
 // with an offset. 8 bits: a tensor [N / 32, K / 4, 32, 4]. 4 bits: [N / 32, K / 8, 32, 4], where
 // byte t of a column has term t in its low half and term 4 + t in its high half. N and K are
 // rounded up; padding stands for 0 (bytes 0x80 and 0x88). The scales follow all integers, f32
-// [N / 32, groups, 32]. A matrix of i8 that is not quantised lies in panels of 8 bits, without
-// scales.
+// [N / 32, groups, 32]. A matrix of dtype i8 that is not quantised uses panels of 8 bits that have
+// no scales.
 
 #include <cstdint>
 

@@ -161,7 +161,7 @@ class OptionTable {
     for (const auto& choice : choices) row.choices.push_back(choice[0]);
     return row;
   }
-  /// A field of a type of its own, which `parse` reads and `show` writes.
+  /// Adds a row whose field has type V: `parse` converts the text, `show` prints the value.
   template <typename V>
   Row& parsed(std::string name, V T::*field, std::function<V(const std::string&)> parse,
               std::function<std::string(const V&)> show, std::string value, std::string help,

@@ -79,8 +79,8 @@ std::optional<Precision> take_precision(KeyValues& given) {
   return precision;
 }
 
-/// Sets what one batch or token is computed in: --precision, or, where it is not given, the
-/// precision of a folder with quantised weights.
+/// Sets the number format of inference: --precision, or, if it is not given, the format of a folder
+/// with quantised weights.
 void set_precision(insight::WorkloadOptions& w, const DescribedRun& run,
                    const std::optional<Precision>& given) {
   if (given) {

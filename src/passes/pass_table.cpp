@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "passes/weights/given_integers.h"
+#include "passes/weights/gather_first.h"
+#include "passes/weights/read_integers.h"
 
 namespace brrr {
 namespace {
@@ -201,7 +202,7 @@ void write_weights(TableWriter& t) {
       "read_integers",
       "inference whose parameters are written once, unless derive_weights is disabled",
       [](Context c) { return c.options.refresher == Refresher::loader && derives_weights(c); },
-      {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/given_integers.cpp",
+      {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/read_integers.cpp",
       "Lets products read weights that a file has in 8 or 4 bits as they are, with their scales.",
       with_notes([](const Graph& g, Context c, Notes* notes) {
         return read_integers(g, c.target, c.options.quantization, notes);

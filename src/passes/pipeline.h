@@ -41,8 +41,9 @@ struct PipelineOptions {
 /// quantised, and derived weights (panels) that a loader makes once.
 PipelineOptions for_inference(DType precision, const WeightQuantization& quantization = {});
 
-/// How --precision quantises: int8 and int4 (groups of 32 terms) quantise weights and the rows that
-/// they multiply, int8-weight-only and int4-weight-only weights alone; others nothing.
+/// Returns how --precision quantises. int8 and int4 (groups of 32 terms) quantise weights and the
+/// rows that they multiply; int8-weight-only and int4-weight-only quantise weights alone; other
+/// precisions quantise nothing.
 Quantization quantization_of_precision(Precision precision);
 /// The value of --precision whose bits and rows are these, whatever the groups; 8 or 4 bits.
 Precision precision_of(const Quantization& quantization);

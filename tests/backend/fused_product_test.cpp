@@ -241,7 +241,7 @@ TEST_P(FusedProduct, IntegersGiveTheBitsOfTheProductAlone) {
         const std::vector<const void*> operands{in[0].data(), in[1].data(), in[2].data()};
         std::vector<void*> results{out[0].data(), out[1].data()};
         kernel->run({operands, results, scratch[0].data()});
-        product.run(in[0].data(), in[1].data(), out[2].data(), scratch[1].data());
+        product.run(operands.data(), out[2].data(), scratch[1].data());
         EXPECT_TRUE(out[1] == out[2]) << "the product";
         for (int64_t i = 0; i < m * n; ++i)
           ASSERT_EQ(

@@ -1,7 +1,7 @@
-// Weights that are integers times scales: products read the integers, tables are gathered first,
-// and results stay.
+// Weights that are integers times scales: products read the integers, and tables are gathered
+// before they are dequantised, without changing results.
 
-#include "passes/weights/given_integers.h"
+#include "passes/weights/read_integers.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include "ir/text.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
+#include "passes/weights/gather_first.h"
 #include "support/tensors.h"
 
 namespace brrr {

@@ -102,12 +102,9 @@ int run_quantize(const Arguments& args) {
         {.text = o.text,
          .precision = precision_of(quantization),
          .memory = {machine::memory_budget("cpu", o.memory_limit), "--no-measure", false, false}});
-  const bool writes = !report.loses_too_much() || o.force;
-  write_output(o.json ? report_json(report, writes ? o.output : "") : report_text(report));
-  flush_output();
-  for (const std::string& line : report.warnings()) tell("WARNING: {}\n", line);
-  if (!writes)
-    user_error("{} is not written; --force writes it, --max-loss-increase allows more", o.output);
+  const bool is_written = !report.loses_too_much() || o.force;
+  publish_report(o, o.json ? report_json(report, is_written ? o.output : "") : report_text(report),
+                 report.warnings(), is_written);
   create_folder(o.output);
   made.write(o.output);
   tell("wrote {} ({:.1f} MB); try: {}\n", o.output, static_cast<double>(made.stored_bytes()) / 1e6,

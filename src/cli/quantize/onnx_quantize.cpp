@@ -8,6 +8,7 @@
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/quantize/output_similarity.h"
+#include "cli/quantize/report.h"
 #include "cli/runnable_option.h"
 #include "folders/quantized/quantized_onnx.h"
 #include "formats/json_file.h"
@@ -180,12 +181,9 @@ int quantize_onnx_file(const QuantizeOptions& o) {
   const io::QuantizedOnnx made(o.model, o.bits, group, chosen);
   OnnxReport report{o, made, all.size() - chosen.size(), std::nullopt};
   if (o.measure) report.measurements = measure(o, made);
-  const bool writes = !report.loses_too_much() || o.force;
-  write_output(o.json ? report_json(report, writes ? o.output : "") : report_text(report));
-  flush_output();
-  for (const std::string& line : report.warnings()) tell("WARNING: {}\n", line);
-  if (!writes)
-    user_error("{} is not written; --force writes it, --max-loss-increase allows more", o.output);
+  const bool is_written = !report.loses_too_much() || o.force;
+  publish_report(o, o.json ? report_json(report, is_written ? o.output : "") : report_text(report),
+                 report.warnings(), is_written);
   write_file_atomically(o.output, made.bytes());
   tell("wrote {} ({:.1f} MB); try: {} run {}\n", o.output,
        1e-6 * static_cast<double>(made.bytes().size()), env::program(), shell_word(o.output));

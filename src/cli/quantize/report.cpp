@@ -5,6 +5,8 @@
 
 #include "base/human.h"
 #include "base/memory.h"
+#include "base/tell.h"
+#include "cli/commands.h"
 #include "formats/json_file.h"
 
 namespace brrr::cli {
@@ -179,6 +181,16 @@ std::string report_json(const QuantizeReport& r, const std::string& written) {
   j["warnings"] = r.warnings();
   j["output"] = written.empty() ? AnyJson() : AnyJson(written);
   return io::json_line(j) + "\n";
+}
+
+void publish_report(const QuantizeOptions& options, const std::string& report,
+                    const std::vector<std::string>& warnings, bool is_written) {
+  write_output(report);
+  flush_output();
+  for (const std::string& line : warnings) tell("WARNING: {}\n", line);
+  if (!is_written)
+    user_error("{} is not written; --force writes it, --max-loss-increase allows more",
+               options.output);
 }
 
 }  // namespace brrr::cli

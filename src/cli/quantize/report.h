@@ -27,4 +27,9 @@ std::string report_text(const QuantizeReport& report);
 /// The same numbers on one line. `written`: the folder, or "" where nothing is written.
 std::string report_json(const QuantizeReport& report, const std::string& written);
 
+/// Prints a report on stdout and its warnings on stderr. Throws UserError if the model loses too
+/// much to be written.
+void publish_report(const QuantizeOptions& options, const std::string& report,
+                    const std::vector<std::string>& warnings, bool is_written);
+
 }  // namespace brrr::cli

@@ -89,7 +89,7 @@ std::map<std::string_view, ValueUse> uses_of_values(const onnx::GraphProto& grap
   for (const onnx::ValueInfo& v : graph.outputs) uses[v.name].has_other_use = true;
   // A caller may replace an initializer that is an input, too.
   for (const onnx::ValueInfo& v : graph.inputs) uses[v.name].has_other_use = true;
-  // What multiplies by a transposed matrix multiplies by the matrix.
+  // A product with the transposed matrix multiplies by the initializer itself.
   for (const onnx::NodeProto& n : graph.nodes) {
     if (!swaps_axes(n)) continue;
     const ValueUse transposed = uses[n.outputs[0]];
@@ -112,7 +112,7 @@ bool matches_name(const std::string& whole, const std::string& part) {
   return false;
 }
 
-/// The numbers of a weight as [outputs, inputs].
+/// Returns the elements of a weight as a matrix [outputs, inputs].
 std::vector<float> numbers_of(const onnx::TensorProto& t, const OnnxWeight& w,
                               const std::string& what) {
   std::vector<float> numbers(static_cast<size_t>(w.outputs * w.inputs));
@@ -129,7 +129,7 @@ std::vector<float> numbers_of(const onnx::TensorProto& t, const OnnxWeight& w,
   return turned;
 }
 
-/// A matrix [outputs, columns] as it is stored: as it is, or transposed.
+/// Returns a matrix [outputs, columns] in the orientation in which the file stores the weight.
 template <typename T>
 std::vector<T> as_stored(const std::vector<T>& rows, int64_t outputs, int64_t columns,
                          bool outputs_first) {
@@ -201,7 +201,7 @@ class UsedNames {
   std::set<std::string> names_;
 };
 
-/// The names of what a weight becomes.
+/// The names of the tensors and the node that replace a weight.
 struct NewNames {
   std::string integers, scale, node;
 
@@ -211,7 +211,8 @@ struct NewNames {
         node(used.take(weight + "_DequantizeLinear")) {}
 };
 
-/// The node that makes the floats, under the initializer's own name.
+/// Returns the DequantizeLinear node, whose output has the name of the initializer that it
+/// replaces.
 ProtobufWriter dequantize_node(const OnnxWeight& w, const NewNames& names, int64_t group) {
   ProtobufWriter n;
   n.text(1, names.integers);
@@ -267,7 +268,7 @@ void refuse_external_sparse_tensor(std::string_view message, const std::string& 
 
 void refuse_external_in_node(std::string_view message, const std::string& what);
 
-/// A graph inside the main one. File::load has limited how deep they lie.
+/// Searches a subgraph. The recursion is bounded, because File::load() limits the nesting.
 void refuse_external_in_subgraph(std::string_view message, const std::string& what) {
   ProtobufReader graph(message, what);
   while (graph.next()) {
@@ -278,8 +279,8 @@ void refuse_external_in_subgraph(std::string_view message, const std::string& wh
 }
 
 void refuse_external_in_node(std::string_view message, const std::string& what) {
-  constexpr uint32_t kAttribute = 5;  // of NodeProto
-  // Of AttributeProto.
+  constexpr uint32_t kAttribute = 5;  // a field of NodeProto
+  // The numbers of the fields of AttributeProto that hold tensors or graphs.
   constexpr uint32_t kTensor = 5, kGraph = 6, kTensors = 10, kSparse = 22, kSparses = 23;
   ProtobufReader node(message, what);
   while (node.next()) {

@@ -57,9 +57,10 @@ struct NamedLadder {
   const Ladder* of_steps = nullptr;  // the options of `train` change what it measures
   std::function<int64_t(const LadderOptions&)> visits;
   std::function<Climbed(const LadderOptions&)> climb;
-  /// Of a ladder without training steps: whether it reads an option of `train` besides --threads.
+  /// Returns whether the ladder reads an option of `train` other than --threads. Only for ladders
+  /// without training steps, because the others read all of them.
   std::function<bool(const LadderOptions&, const OptionInfo&)> reads = {};
-  /// Throws UserError for options with which the ladder cannot be climbed.
+  /// Throws UserError if the ladder cannot be climbed with these options.
   std::function<void(const LadderOptions&)> check = {};
 };
 const std::vector<NamedLadder>& ladders();

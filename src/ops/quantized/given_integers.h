@@ -1,6 +1,6 @@
 #pragma once
-// Weights whose integers and scales are given, such as those of a quantised file: store reads them
-// without rounding anything again.
+// The form of `store` that takes integers with their scales, such as those of a quantised file, and
+// therefore rounds nothing.
 
 #include <optional>
 
@@ -9,11 +9,11 @@
 
 namespace brrr {
 
-/// The matrix (integers - zeros) * scales of {dtype} in {storage}: quantised panels with the groups
-/// of `scales`. integers: [R, C] i8 or u8; scales: f32, bf16 or f16, one for each group: [groups,
-/// C] for axis 0, [R, groups] for axis 1; zeros: i8 or u8 of the shape of scales; none: 0. A
-/// difference that the bits of the storage cannot hold becomes the nearest one that they can. A
-/// scale that is not finite makes its group NaN.
+/// Returns the matrix (integers - zeros) * scales of {dtype} in {storage}, which must be quantised
+/// panels whose groups are those of `scales`. Operands: integers i8 or u8 [R, C]; scales f32, bf16
+/// or f16, one for each group, [groups, C] for axis 0 or [R, groups] for axis 1; zeros i8 or u8 of
+/// the same shape as scales, 0 if absent. A difference outside the range of the storage's bits is
+/// clamped. A scale that is not finite makes its group NaN.
 Value store_integers(Value integers, Value scales, std::optional<Value> zeros,
                      const Storage& storage, DType dtype);
 

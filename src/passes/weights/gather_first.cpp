@@ -1,10 +1,11 @@
+#include "passes/weights/gather_first.h"
+
 #include <algorithm>
 #include <map>
 #include <vector>
 
 #include "base/human.h"
 #include "ops/ops.h"
-#include "passes/weights/given_integers.h"
 
 namespace brrr {
 namespace {

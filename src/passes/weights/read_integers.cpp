@@ -1,4 +1,4 @@
-#include "passes/weights/given_integers.h"
+#include "passes/weights/read_integers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace brrr {
 namespace {
 
-/// The largest constant that is evaluated to see whether it holds zero points.
+/// Maximum number of elements of a constant that is evaluated to see whether it holds zero points.
 constexpr int64_t kMostConstants = 1 << 16;
 
 bool is_byte(DType t) { return t == DType::i8 || t == DType::u8; }
@@ -198,7 +198,7 @@ class IntegerReader {
     return least >= -128 && most <= 127;
   }
 
-  /// The elements of a constant, where it is no large one.
+  /// Returns the elements of a constant; nothing if it has more than kMostConstants.
   std::optional<RefTensor> constant(ValueId v) const {
     if (!shape(v).is_static() || shape(v).elements() > kMostConstants) return std::nullopt;
     std::vector<RefTensor> operands;

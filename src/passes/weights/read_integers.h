@@ -1,5 +1,5 @@
 #pragma once
-// Weights that a file holds as integers and dequantises in the graph.
+// The pass read_integers: weights that a file holds as integers and dequantises in its graph.
 
 #include "passes/passes.h"
 
@@ -10,14 +10,9 @@ namespace brrr {
 /// again. There is a scale for the weight, for each column, or for each group of terms, which is an
 /// axis of its own that a reshape joins. The target must have a kernel, and the differences must
 /// fit 8 bits. A product in 16 bits that matrix units multiply keeps its weight in 16 bits.
-/// `of_rows`: rows of the left operand are quantised to 8 bits, too. For a loader, which packs the
-/// integers once; before derive_weights.
+/// `of_rows`: rows of the left operand are quantised to 8 bits, too. Runs for inference, whose
+/// loader packs the integers once, and before derive_weights.
 Graph read_integers(const Graph& graph, const Target& target, const Quantization& quantization,
                     Notes* notes = nullptr);
-
-/// Gathers the rows of a table before the element-wise ops that compute it from a narrower one,
-/// such as integers times scales; results are bit-identical. Only tables that nothing but gathers
-/// reads, and gathers of fewer rows than the table has.
-Graph gather_first(const Graph& graph, Notes* notes = nullptr);
 
 }  // namespace brrr

@@ -61,46 +61,27 @@ struct Blocks {
   }
 };
 
-class FusedConv final : public Kernel {
+/// A product or a convolution of which the epilogue takes every block. `P` is constructed from its
+/// node and has scratch_bytes() and run(in, out, scratch, epilogue).
+template <typename P>
+class FusedBlocks final : public Kernel {
  public:
-  explicit FusedConv(const NodeView& node) : FusedConv(fused_body(node.node())) {}
-  int64_t scratch_bytes() const override { return conv_.scratch_bytes(); }
+  explicit FusedBlocks(const NodeView& node) : FusedBlocks(fused_body(node.node())) {}
+  int64_t scratch_bytes() const override { return product_.scratch_bytes(); }
   void run(const KernelArgs& args) override {
     const void* in[3] = {};
     for (size_t i = 0; i < operands_.size(); ++i) in[i] = args.in[operands_[i]];
     const Blocks blocks(program_, args);
-    conv_.run(in, nullptr, args.scratch, blocks.epilogue());
+    product_.run(in, nullptr, args.scratch, blocks.epilogue());
   }
 
  private:
-  explicit FusedConv(const Graph& body)
-      : operands_(product_operands(body)),
-        conv_(NodeView(body, product_of(body))),
-        program_(body) {}
-  std::vector<size_t> operands_;
-  DirectConv conv_;
-  TileProgram program_;
-};
-
-/// A product with a weight of integers.
-class FusedIntegerProduct final : public Kernel {
- public:
-  explicit FusedIntegerProduct(const NodeView& node)
-      : FusedIntegerProduct(fused_body(node.node())) {}
-  int64_t scratch_bytes() const override { return product_.scratch_bytes(); }
-  void run(const KernelArgs& args) override {
-    const Blocks blocks(program_, args);
-    product_.run(args.in[operands_[0]], args.in[operands_[1]], nullptr, args.scratch,
-                 blocks.epilogue());
-  }
-
- private:
-  explicit FusedIntegerProduct(const Graph& body)
+  explicit FusedBlocks(const Graph& body)
       : operands_(product_operands(body)),
         product_(NodeView(body, product_of(body))),
         program_(body) {}
   std::vector<size_t> operands_;
-  IntegerProduct product_;
+  P product_;
   TileProgram program_;
 };
 
@@ -229,8 +210,9 @@ bool gains_by_bias_gradient(const NodeView& product, const NodeView&) {
 std::unique_ptr<Kernel> fused_product(const NodeView& node) {
   const Graph& body = fused_body(node.node());
   const NodeView product(body, product_of(body));
-  if (is(product.node(), Op::conv)) return std::make_unique<FusedConv>(node);
-  if (integer_matmul_refusal(product).empty()) return std::make_unique<FusedIntegerProduct>(node);
+  if (is(product.node(), Op::conv)) return std::make_unique<FusedBlocks<DirectConv>>(node);
+  if (integer_matmul_refusal(product).empty())
+    return std::make_unique<FusedBlocks<IntegerProduct>>(node);
   return std::make_unique<FusedProduct>(node);
 }
 

@@ -106,7 +106,7 @@ int64_t l2_cache_bytes() {
 int64_t streamed_columns(int64_t n, int64_t unit, int64_t column_bytes, int64_t threads) {
   const int64_t units = ceil_div(n, unit), unit_bytes = std::max<int64_t>(1, unit * column_bytes);
   const int64_t least = std::clamp<int64_t>(kStreamedBytes / unit_bytes, 1, units);
-  // Units that the thread with the most tasks reads.
+  // The number of units that the thread with the most tasks reads.
   const auto units_of_thread = [&](int64_t of_task) {
     return ceil_div(ceil_div(units, of_task), threads) * of_task;
   };

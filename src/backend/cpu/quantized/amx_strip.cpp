@@ -14,9 +14,10 @@ namespace {
 constexpr int64_t kTileStripRows = 2 * kTileRows;
 static_assert(kTileStripRows == kMostStripRows);
 constexpr int64_t kPanelRow = kPanelColumns * 4;       // bytes of a row of two right tiles
-constexpr int64_t kPanelStep = kTileRows * kPanelRow;  // bytes of the terms of a tile
+constexpr int64_t kPanelStep = kTileRows * kPanelRow;  // bytes of kTileInt8 terms
 
-/// Adds the products of kTileInt8 terms. Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 columns.
+/// Adds the products of kTileInt8 terms. Tiles 0 to 3 hold sums, 4 and 5 rows of the left operand,
+/// 6 and 7 columns of the panel.
 template <bool kTwoTiles, class Tiles>
 void add_terms(Tiles& tiles, const int8_t* rows, int64_t ld, const uint8_t* columns) {
   tiles.template load<4>(rows, ld);
@@ -42,7 +43,7 @@ void sum_tiles(const IntegerStrip& s, const IntegerPanels& form, int32_t* sums) 
   for (int64_t i = 0; i < whole; ++i)
     add_terms<kTwoTiles>(tiles, s.values + i * kTileInt8, s.ld, s.panel + i * kPanelStep);
   if (const int64_t rest = form.panel_bytes() - whole * kPanelStep; rest > 0) {
-    alignas(64) uint8_t columns[kPanelStep] = {};  // a panel may end where its memory ends
+    alignas(64) uint8_t columns[kPanelStep] = {};  // reading past the last panel is not allowed
     std::memcpy(columns, s.panel + whole * kPanelStep, static_cast<size_t>(rest));
     add_terms<kTwoTiles>(tiles, s.values + whole * kTileInt8, s.ld, columns);
   }
@@ -66,7 +67,8 @@ void tile_strip(const IntegerStrip& s, const IntegerPanels& form) {
     sum_tiles<false, Tiles>(s, form, sums);
   for (int64_t r = 0; r < s.rows; ++r) {
     int32_t* row = sums + r * kPanelColumns;
-    // Modulo 2^32: sums of unsigned integers may wrap before the offset is taken off.
+    // Adds modulo 2^32, because a sum of unsigned integers may exceed int32 before the offset is
+    // subtracted.
     for (int64_t j = 0; j < kPanelColumns; ++j)
       row[j] = static_cast<int32_t>(static_cast<uint32_t>(row[j]) +
                                     static_cast<uint32_t>(s.row_starts[r]));

@@ -83,7 +83,8 @@ class ExactMatmul final : public Kernel {
   IntegerPanels form_;
 };
 
-/// Why these kernels do not compute the product from panels, whatever its right operand lies in.
+/// Returns why these kernels cannot compute the product, whatever the layout of its right operand;
+/// empty if they can.
 std::string product_refusal(const NodeView& view) {
   const std::optional<ProductForm> form = product_form(view.node());
   if (!form || form->has_bias || form->transpose_a) return "a bias or a transposed left operand";

@@ -5,7 +5,7 @@
 
 namespace brrr::cpu {
 
-/// Whether a product of i8 would be computed at least as fast from a right operand in panels.
+/// Whether packing the right operand of a product of i8 into panels makes it no slower.
 bool reads_exact_panels(const NodeView& product);
 
 }  // namespace brrr::cpu

@@ -18,8 +18,6 @@ namespace brrr::cpu::HWY_NAMESPACE {
 namespace {
 
 using VU = hn::Vec<DU>;
-// Bytes of a panel that are fetched into the L2 cache before they are read (vnni_strip.cpp).
-constexpr int64_t kAhead = 4096;
 
 HWY_INLINE VU load_words(const uint8_t* p) {
   return hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p));
@@ -63,8 +61,8 @@ HWY_INLINE void each_term(const uint8_t* panel, const float* scales, const Integ
       VU words[kVectors];
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) words[v] = load_words(word + 4 * v * kLanes);
-      prefetch_far(word + kAhead);
-      if (kVectors * kLanes > 16) prefetch_far(word + kAhead + 64);
+      prefetch_far(word + kPanelFetchAhead);
+      if (kVectors * kLanes > 16) prefetch_far(word + kPanelFetchAhead + 64);
       const auto term = [&](int t) HWY_ATTR {
         VF floats[kVectors];
 #pragma GCC unroll 8
@@ -229,7 +227,7 @@ using VI16 = hn::Vec<DI16>;
 /// Adds the products of two terms to the sum of each lane.
 HWY_INLINE VI add_pairs(VI sum, VI16 a, VI16 b) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
-  VI none = hn::Zero(DI());  // x86 adds the products of neighbours; other targets fill it, too
+  VI none = hn::Zero(DI());  // x86 adds the products of neighbours; other targets use both sums
   return hn::ReorderWidenMulAccumulate(DI(), a, b, sum, none);
 #else
   const VI x = hn::BitCast(DI(), a), y = hn::BitCast(DI(), b);
@@ -257,7 +255,7 @@ HWY_INLINE void add_four(const int8_t* a, int64_t ld, VU words, VI* sums) {
   }
 }
 
-/// kExact: stores the sums as they are, of one group.
+/// With kExact, panels have one group, whose sums are stored without scales.
 template <int kBits, int kRows, bool kExact>
 HWY_INLINE void strip_of(const IntegerStrip& s, const IntegerPanels& form, int64_t first) {
   const int64_t group = form.terms_of_group();

@@ -52,7 +52,7 @@ class IntegerMatmul final : public Kernel {
   explicit IntegerMatmul(IntegerProduct product) : product_(product) {}
   int64_t scratch_bytes() const override { return product_.scratch_bytes(); }
   void run(const KernelArgs& args) override {
-    product_.run(args.in[0], args.in[1], args.out[0], args.scratch);
+    product_.run(args.in.data(), args.out[0], args.scratch);
   }
 
  private:
@@ -91,12 +91,12 @@ int64_t IntegerProduct::scratch_bytes() const {
   return args_.m > kGemmFewRows ? 0 : args_.m * form_.k * int64_t{sizeof(float)};
 }
 
-void IntegerProduct::run(const void* a, const void* b, void* c, std::byte* scratch,
+void IntegerProduct::run(const void* const* in, void* c, std::byte* scratch,
                          const GemmEpilogue& epilogue) const {
   GemmArgs g = args_;
   if (g.m == 0 || g.n == 0) return;
-  g.a = a;
-  g.b = b;
+  g.a = in[0];
+  g.b = in[1];
   g.c = c;
   g.integers = &form_;
   g.epilogue = epilogue;

@@ -19,8 +19,8 @@ std::string integer_matmul_refusal(const NodeView& product);
 /// Whether the node quantises its left operand ({left_bits} is 8).
 bool quantizes_left(const NodeView& product);
 
-/// A product with such a right operand: quantises the rows of the left one and multiplies integers,
-/// or dequantises the weight.
+/// A product with a right operand in integer panels. Quantises the rows of the left operand and
+/// multiplies integers, or dequantises the weight.
 class IntegerProduct {
  public:
   /// Uses the fastest strip kernel available on this processor.
@@ -28,8 +28,8 @@ class IntegerProduct {
   IntegerProduct(const NodeView& product, const StripKernel& strips);
 
   int64_t scratch_bytes() const;
-  /// `a` and `b` are the operands; c may be null: then the epilogue takes the result.
-  void run(const void* a, const void* b, void* c, std::byte* scratch,
+  /// in: a and b. c may be null; then the epilogue takes the result.
+  void run(const void* const* in, void* c, std::byte* scratch,
            const GemmEpilogue& epilogue = {}) const;
 
  private:

@@ -1,6 +1,5 @@
 #pragma once
-// How products of integers are cut into strips: which kernel multiplies them, and what each thread
-// takes.
+// Chooses the strip kernel of a product of integers and divides the product among threads.
 
 #include <algorithm>
 #include <span>
@@ -34,10 +33,10 @@ struct IntegerBlock {
   int64_t row = 0, rows = 0, panel = 0, panels = 0;
 };
 
-/// Calls f(block) for all blocks of a product on the thread team. A thread multiplies several
-/// strips by the same panels, which stay in its L2 cache, and a strip of rows by all panels of a
-/// block, while it is in the L1 cache. Few rows, which are bound by reading panels, take long runs
-/// of them.
+/// Calls f(block) for all blocks of a product on the thread team. The panels of a block stay in the
+/// L2 cache of a thread for several strips, and a strip of rows stays in its L1 cache for all
+/// panels of a block. With few rows, reading the panels is the bottleneck, so a task takes long
+/// contiguous runs of them.
 template <typename F>
 void for_each_block(int64_t rows, const IntegerPanels& form, int64_t strip_rows, F f) {
   constexpr int64_t kTaskRows = 192, kBlockBytes = int64_t{1} << 19;

@@ -18,13 +18,8 @@ namespace brrr::cpu {
 namespace {
 
 constexpr int64_t kStripRows = 12;
-// Bytes of a panel that are fetched into the L2 cache before they are read. A fetch into the L1
-// cache occupies one of its few fill buffers for as long as memory takes: on a Xeon (Emerald
-// Rapids) two threads then read 23 to 25 GB/s, and 27 to 30 through the L2 cache.
-constexpr int64_t kFarAhead = 4096;
-// Bytes that are fetched from the L2 into the L1 cache, where strips after the first find the
-// panel.
-constexpr int64_t kNearAhead = 512;
+// Number of bytes by which a panel that lies in the L2 cache is fetched into the L1 cache.
+constexpr int64_t kNearFetchAhead = 512;
 // GCC 12 warns of the undefined lanes of intrinsics without a mask.
 constexpr __mmask16 kAll = 0xffff;
 
@@ -76,11 +71,11 @@ __attribute__((BRRR_VNNI, noinline)) void add_group(const uint8_t* words, const 
     left_sums[r] = right_sums[r] = _mm512_set1_epi32(starts[r * groups]);
   for (; steps > 0; --steps, a += kWordTerms, words += kWord) {
     const __m512i left = _mm512_loadu_si512(words), right = _mm512_loadu_si512(words + 64);
-    __builtin_prefetch(words + kFarAhead, 0, 2);
-    __builtin_prefetch(words + kFarAhead + 64, 0, 2);
+    __builtin_prefetch(words + kPanelFetchAhead, 0, 2);
+    __builtin_prefetch(words + kPanelFetchAhead + 64, 0, 2);
     if constexpr (kRows > 4) {
-      __builtin_prefetch(words + kNearAhead, 0, 3);
-      __builtin_prefetch(words + kNearAhead + 64, 0, 3);
+      __builtin_prefetch(words + kNearFetchAhead, 0, 3);
+      __builtin_prefetch(words + kNearFetchAhead + 64, 0, 3);
     }
     if constexpr (kBits == 8) {
       add_four<kRows>(a, ld, left, right, left_sums, right_sums);
@@ -149,8 +144,8 @@ void strip_of(const IntegerStrip& s, const IntegerPanels& form) {
   for (int64_t g = 0, k = 0; g < groups; ++g, k += group, scales += kPanelColumns) {
     const int64_t steps = ceil_div(std::min(form.k - k, group), kWordTerms);
     if (form.group != 0) {
-      __builtin_prefetch(scales + kFarAhead / 4, 0, 2);
-      __builtin_prefetch(scales + kFarAhead / 4 + 16, 0, 2);
+      __builtin_prefetch(scales + kPanelFetchAhead / 4, 0, 2);
+      __builtin_prefetch(scales + kPanelFetchAhead / 4 + 16, 0, 2);
     }
     add_group<kBits, kRows, GroupEnd::accumulate>(words, s.values + k, s.ld, steps,
                                                   s.row_starts + g, groups, scales, s.row_scales,
