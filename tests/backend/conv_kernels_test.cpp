@@ -8,6 +8,7 @@
 #include "backend/kernel_runner.h"
 #include "base/threads/thread_team.h"
 #include "ops/ops.h"
+#include "ops/spatial/windows.h"
 #include "support/each_isa.h"
 
 namespace brrr::cpu {
@@ -25,20 +26,36 @@ struct ConvCase {
   bool bias = false;
   DType dtype = DType::f32;
 
-  Call call() const {
-    Sample sample;
-    const auto operand = [&](std::vector<int64_t> sizes, DType t) {
-      sample.in.push_back({{t, Shape(std::vector<Dim>(sizes.begin(), sizes.end()))}, -1, 1});
-    };
-    operand(x, dtype);
-    operand(w, dtype);
-    if (bias) operand({w[0]}, DType::f32);
-    sample.attrs = {{"strides", strides},
-                    {"dilations", dilations},
-                    {"pads", pads},
-                    {"groups", groups},
-                    {"bias", bias}};
+  Attrs attrs(bool channels_last) const {
+    Attrs all{{"strides", strides}, {"dilations", dilations}, {"pads", pads}, {"groups", groups}};
+    if (channels_last) all.set("channels_last", true);
+    return all;
+  }
+  ops::Pictures pictures(bool channels_last) const {
+    return {Dim(x[0]), x[1], {x.begin() + 2, x.end()}, channels_last};
+  }
+  Shape weight() const { return Shape(std::vector<Dim>(w.begin(), w.end())); }
+
+  Call call(bool channels_last = false) const {
+    Sample sample{{{{dtype, pictures(channels_last).shape()}, -1, 1}, {{dtype, weight()}, -1, 1}},
+                  attrs(channels_last)};
+    if (bias) sample.in.push_back({{DType::f32, Shape{w[0]}}, -1, 1});
+    sample.attrs.set("bias", bias);
     return Call(op(Op::conv), sample);
+  }
+
+  /// The derivative of call() in x or in w.
+  Call gradient(Op of, bool channels_last) const {
+    const Call forward = call(channels_last);
+    const Type y = forward.view().out()[0];
+    Attrs all = attrs(channels_last);
+    if (of == Op::conv_transpose) {
+      all.set("sizes", std::vector<int64_t>(x.begin() + 2, x.end()));
+      return Call(op(of), Sample{{{y, -1, 1}, {{dtype, weight()}, -1, 1}}, all});
+    }
+    all.set("kernel", std::vector<int64_t>(w.begin() + 2, w.end()));
+    return Call(op(of),
+                Sample{{{{dtype, pictures(channels_last).shape()}, -1, 1}, {y, -1, 1}}, all});
   }
 };
 
@@ -111,6 +128,46 @@ void check_on_all_kernels(const Call& call) {
 
 TEST_P(ConvKernels, OfEverySize) {
   for (const ConvCase& c : cases_for(conv_cases(), 40)) check_on_all_kernels(c.call());
+}
+
+std::vector<ConvCase> channels_last_cases() {
+  std::vector<ConvCase> list;
+  // Rows of windows that fill tiles, or do not; panels of columns that are full, or are not.
+  for (const int64_t wide : {1, 5, 7, 14, 15, 29})
+    for (const int64_t outputs : {1, 16, 33})
+      list.push_back(plane(5, 4, wide, outputs, 3, 1, 1, 1));
+  for (const int64_t stride : {1, 2, 3})
+    for (const int64_t kernel : {1, 2, 3, 5})
+      for (const int64_t pad : {0, 1, 4}) {
+        list.push_back(plane(4, 11, 13, 6, kernel, stride, 1, pad, 2));
+        list.push_back(plane(6, 11, 13, 6, kernel, stride, 1, pad, 6));
+      }
+  for (ConvCase c : {plane(3, 17, 18, 20, 7, 2, 1, 3), plane(4, 15, 16, 8, 3, 1, 2, 2),
+                     // Rows of which neighbours fall on the same set of the cache.
+                     plane(512, 3, 9, 40, 3, 1, 1, 1), plane(1024, 2, 15, 33, 1, 1, 1, 0),
+                     // Several units in a task and several tasks.
+                     plane(64, 40, 41, 18, 3, 1, 1, 1)}) {
+    c.x[0] = 3;
+    list.push_back(c);
+  }
+  list.push_back({{2, 5, 33}, {7, 5, 4}, {2}, {1}, {1, 2}, 1, true});
+  for (size_t i = 0; i < list.size(); i += 7) {
+    list.push_back(list[i]);
+    list.back().dtype = i % 2 == 0 ? DType::bf16 : DType::f16;
+  }
+  return list;
+}
+
+TEST_P(ConvKernels, WithChannelsLast) {
+  for (const ConvCase& c : cases_for(channels_last_cases(), 20)) check_on_all_kernels(c.call(true));
+}
+
+TEST_P(ConvKernels, GradientsWithChannelsLast) {
+  for (const ConvCase& c : cases_for(channels_last_cases(), 20))
+    for (const Op of : {Op::conv_transpose, Op::conv_weight_grad}) {
+      if (of == Op::conv_transpose && c.dilations[0] > 1 && c.strides[0] > 1) continue;
+      check_on_all_kernels(c.gradient(of, true));
+    }
 }
 
 /// max_pool has the same values whether its indices are read or not.

@@ -1,6 +1,8 @@
 #include "ops/spatial/windows.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace brrr::ops {
 namespace {
@@ -101,10 +103,43 @@ WindowGrid checked_grid(const InferContext& c, std::vector<int64_t> in,
   return grid;
 }
 
+bool has_channels_last(const Attrs& attrs) { return attrs.get_or("channels_last", false); }
+
+Windows windows_of(const Attrs& attrs) {
+  return {attrs.get<std::vector<int64_t>>("strides"), attrs.get<std::vector<int64_t>>("dilations"),
+          attrs.get<std::vector<int64_t>>("pads"), has_channels_last(attrs)};
+}
+
+Pictures::Pictures(const Shape& shape, bool last)
+    : batch(shape[0]), channels(shape.size(last ? -1 : 1)), channels_last(last) {
+  for (int axis = 2; axis < shape.rank(); ++axis) spatial.push_back(shape.size(axis - last));
+  for (const int64_t size : spatial) elements_ *= size;
+}
+
+Pictures::Pictures(Dim count, int64_t planes, std::vector<int64_t> sizes, bool last)
+    : batch(count), channels(planes), spatial(std::move(sizes)), channels_last(last) {
+  for (const int64_t size : spatial) elements_ *= size;
+}
+
+Shape Pictures::shape() const {
+  Shape shape{batch};
+  if (!channels_last) shape.push_back(channels);
+  for (const int64_t size : spatial) shape.push_back(size);
+  if (channels_last) shape.push_back(channels);
+  return shape;
+}
+
+std::vector<int64_t> Pictures::spatial_axes() const {
+  std::vector<int64_t> axes(spatial.size());
+  std::iota(axes.begin(), axes.end(), channels_last ? 1 : 2);
+  return axes;
+}
+
 Attrs window_attrs(const Windows& windows, Attrs more) {
   more.set("strides", windows.strides);
   more.set("dilations", windows.dilations);
   more.set("pads", windows.pads);
+  if (windows.channels_last) more.set("channels_last", true);
   return more;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Windows over the spatial axes of a tensor [N, C, spatial...]: what convolutions and pools share.
-// Along an axis, tap k of window o reads element o * stride - before + k * dilation; what lies
-// outside the axis is padding.
+// Windows over the spatial axes of pictures: what convolutions and pools share. Pictures are
+// [N, C, spatial...] or, channels last, [N, spatial..., C]. Along an axis, tap k of window o reads
+// element o * stride - before + k * dilation; what lies outside the axis is padding.
 
 #include <cstdint>
 #include <span>
@@ -38,6 +38,36 @@ struct WindowGrid {
 
 /// The spatial sizes of a tensor [N, C, spatial...] or [M, C, kernel...].
 std::vector<int64_t> spatial_sizes(const Shape& x);
+
+/// The attribute {channels_last}; nodes without it have channels first.
+bool has_channels_last(const Attrs& attrs);
+/// The attributes of a node.
+Windows windows_of(const Attrs& attrs);
+
+/// The sizes of pictures, and where their elements lie in row-major memory.
+struct Pictures {
+  Dim batch;
+  int64_t channels = 0;
+  std::vector<int64_t> spatial;
+  bool channels_last = false;
+
+  int64_t elements() const { return elements_; }  // of a channel
+  /// Row-major index of an element of a channel of picture n.
+  int64_t at(int64_t n, int64_t channel, int64_t element) const {
+    return channels_last ? (n * elements_ + element) * channels + channel
+                         : (n * channels + channel) * elements_ + element;
+  }
+  Shape shape() const;
+  /// Axis of the channels in shape().
+  int channel_axis() const { return channels_last ? static_cast<int>(spatial.size()) + 1 : 1; }
+  std::vector<int64_t> spatial_axes() const;
+
+  Pictures(const Shape& shape, bool last);
+  Pictures(Dim count, int64_t planes, std::vector<int64_t> sizes, bool last);
+
+ private:
+  int64_t elements_ = 1;
+};
 /// The windows that a node's attributes describe, over axes of size `in`.
 WindowGrid window_grid(const Attrs& attrs, std::vector<int64_t> in, std::vector<int64_t> kernel);
 /// The same while a node is checked: UserError for attributes that do not fit so many axes or

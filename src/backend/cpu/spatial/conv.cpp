@@ -1,4 +1,7 @@
 // Convolution kernels of the CPU, in the order in which they are tried:
+// - channels_last_packed: pictures with channels last, weights in panels of 16 bits or of integers
+//   (packed_conv.h).
+// - channels_last: every other convolution of pictures with channels last (channels_last_conv.h).
 // - dots: few windows in an image, so that reading the weights dominates. Each weight is read once
 //   and multiplied with all windows.
 // - windows: depthwise convolutions with long rows, computed one row of windows at a time.
@@ -13,10 +16,12 @@
 #include <algorithm>
 
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/spatial/channels_last_conv.h"
 #include "backend/cpu/spatial/columns.h"
 #include "backend/cpu/spatial/conv_sizes.h"
 #include "backend/cpu/spatial/direct_conv.h"
 #include "backend/cpu/spatial/dot_rows.h"
+#include "backend/cpu/spatial/packed_conv.h"
 #include "backend/cpu/spatial/window_rows.h"
 #include "base/errors.h"
 #include "base/threads/parallel.h"
@@ -276,6 +281,7 @@ class ConvIntegers final : public Kernel {
 };
 
 std::string integers_refusal(const NodeView& v) {
+  if (ops::has_channels_last(v.attrs())) return "channels last";
   if (v.in[0].dtype != DType::i32) return fmt::format("dtype {}: only i32", name_of(v.in[0].dtype));
   return v.out()[0].shape.elements() == 0 || v.in[1].shape.elements() == 0
              ? "an operand has no elements"
@@ -407,6 +413,19 @@ std::string direct_refusal(const NodeView& v) {
   return is_pointwise(sizes_of_conv(v).grid) ? "windows that are elements" : "";
 }
 
+template <typename C>
+class ChannelsLastKernel final : public Kernel {
+ public:
+  explicit ChannelsLastKernel(const NodeView& v) : conv_(v) {}
+  int64_t scratch_bytes() const override { return conv_.scratch_bytes(); }
+  void run(const KernelArgs& args) override {
+    conv_.run(args.in.data(), args.out[0], args.scratch);
+  }
+
+ private:
+  C conv_;
+};
+
 template <typename K>
 std::unique_ptr<Kernel> make_conv(const NodeView& v) {
   return std::make_unique<K>(v);
@@ -414,7 +433,12 @@ std::unique_ptr<Kernel> make_conv(const NodeView& v) {
 
 }  // namespace
 
-std::string direct_conv_refusal(const NodeView& v) {
+std::string blockwise_conv_refusal(const NodeView& v) {
+  if (ops::has_channels_last(v.attrs())) {
+    const ConvSizes s = sizes_of_conv(v);
+    if (s.cg() == 1 && s.mg() == 1) return "groups of one channel";
+    return PackedConv::refusal(v).empty() ? "" : ChannelsLastConv::refusal(v);
+  }
   if (std::string refusal = direct_refusal(v); !refusal.empty()) return refusal;
   if (dots_refusal(v).empty()) return "a few windows";
   return windows_refusal(v).empty() ? "groups of one channel" : "";
@@ -424,7 +448,7 @@ std::optional<GemmArgs> conv_product(const NodeView& v) {
   if (!conv_float_refusal(v).empty()) return std::nullopt;
   const bool forward = is(v.node(), Op::conv), transposed = is(v.node(), Op::conv_transpose);
   if (forward &&
-      (dots_refusal(v).empty() || windows_refusal(v).empty() || direct_conv_refusal(v).empty()))
+      (dots_refusal(v).empty() || windows_refusal(v).empty() || blockwise_conv_refusal(v).empty()))
     return std::nullopt;
   const ConvSizes s = forward      ? sizes_of_conv(v)
                       : transposed ? sizes_of_conv_transpose(v)
@@ -452,7 +476,15 @@ std::optional<GemmArgs> conv_product(const NodeView& v) {
 }
 
 std::vector<KernelEntry> conv_kernels() {
+  using Conv = ChannelsLastKernel<ChannelsLastConv>;
+  using WeightGrad = ChannelsLastKernel<ChannelsLastWeightGrad>;
+  using Packed = ChannelsLastKernel<PackedConv>;
   return {
+      {Op::conv, "channels_last_packed", PackedConv::refusal, make_conv<Packed>, kKnowsStorage},
+      {Op::conv, "channels_last", ChannelsLastConv::refusal, make_conv<Conv>, kKnowsStorage},
+      {Op::conv_transpose, "channels_last", ChannelsLastConv::refusal, make_conv<Conv>},
+      {Op::conv_weight_grad, "channels_last", ChannelsLastWeightGrad::refusal,
+       make_conv<WeightGrad>},
       {Op::conv, "dots", dots_refusal, make_conv<ConvDots>},
       {Op::conv, "windows", windows_refusal, make_conv<ConvWindows>},
       {Op::conv, "direct", direct_refusal, make_conv<ConvDirect>},

@@ -13,7 +13,7 @@ namespace brrr::cpu {
 /// where it makes none.
 std::optional<GemmArgs> conv_product(const NodeView& view);
 
-/// Why a conv is not computed directly (direct_conv.h): it cannot be, or another kernel is faster.
-std::string direct_conv_refusal(const NodeView& view);
+/// Why a conv is not computed block by block, with an epilogue for each block; empty: it is.
+std::string blockwise_conv_refusal(const NodeView& view);
 
 }  // namespace brrr::cpu

@@ -25,34 +25,40 @@ int64_t ConvSizes::rows_at_a_time() const {
 }
 
 ConvSizes sizes_of_conv(const NodeView& v) {
-  const Shape &x = v.in[0].shape, &w = v.in[1].shape;
-  return {x.size(0),
-          v.attrs().get<int64_t>("groups"),
-          x.size(1),
-          w.size(0),
-          conv_grid(v, ops::spatial_sizes(x), ops::spatial_sizes(w)),
-          v.in[0].dtype};
+  const ops::Pictures x(v.in[0].shape, ops::has_channels_last(v.attrs()));
+  const Shape& w = v.in[1].shape;
+  const bool is_matrix = v.attrs().find("kernel") != nullptr;
+  return {
+      x.batch.size(),
+      v.attrs().get<int64_t>("groups"),
+      x.channels,
+      w.size(0),
+      conv_grid(v, x.spatial,
+                is_matrix ? v.attrs().get<std::vector<int64_t>>("kernel") : ops::spatial_sizes(w)),
+      v.in[0].dtype};
 }
 ConvSizes sizes_of_conv_transpose(const NodeView& v) {
-  const Shape &y = v.in[0].shape, &w = v.in[1].shape, &x = v.out()[0].shape;
-  return {y.size(0),
+  const ops::Pictures x(v.out()[0].shape, ops::has_channels_last(v.attrs()));
+  const Shape& w = v.in[1].shape;
+  return {x.batch.size(),
           v.attrs().get<int64_t>("groups"),
-          x.size(1),
+          x.channels,
           w.size(0),
-          conv_grid(v, ops::spatial_sizes(x), ops::spatial_sizes(w)),
+          conv_grid(v, x.spatial, ops::spatial_sizes(w)),
           v.in[0].dtype};
 }
 ConvSizes sizes_of_conv_weight_grad(const NodeView& v) {
-  const Shape &x = v.in[0].shape, &dy = v.in[1].shape;
-  return {x.size(0),
+  const bool last = ops::has_channels_last(v.attrs());
+  const ops::Pictures x(v.in[0].shape, last), dy(v.in[1].shape, last);
+  return {x.batch.size(),
           v.attrs().get<int64_t>("groups"),
-          x.size(1),
-          dy.size(1),
-          conv_grid(v, ops::spatial_sizes(x), v.attrs().get<std::vector<int64_t>>("kernel")),
+          x.channels,
+          dy.channels,
+          conv_grid(v, x.spatial, v.attrs().get<std::vector<int64_t>>("kernel")),
           v.in[0].dtype};
 }
 
-std::string conv_float_refusal(const NodeView& v) {
+std::string picture_float_refusal(const NodeView& v) {
   for (const std::span<const Type> types : {std::span<const Type>(v.in), v.out()})
     for (const Type& t : types) {
       if (t.dtype != DType::f32 && t.dtype != DType::bf16 && t.dtype != DType::f16)
@@ -62,8 +68,12 @@ std::string conv_float_refusal(const NodeView& v) {
   return "";
 }
 
+std::string conv_float_refusal(const NodeView& v) {
+  return ops::has_channels_last(v.attrs()) ? "channels last" : picture_float_refusal(v);
+}
+
 ConvBias::ConvBias(const NodeView& v) {
-  if (!v.attrs().get<bool>("bias")) return;
+  if (!v.attrs().get_or("bias", false)) return;
   dtype_ = v.in[2].dtype;
   count_ = v.in[2].shape.size(0);
   exists_ = true;

@@ -41,6 +41,8 @@ ConvSizes sizes_of_conv_transpose(const NodeView& v);
 ConvSizes sizes_of_conv_weight_grad(const NodeView& v);
 
 /// Refuses nodes with an empty tensor or a dtype other than f32, bf16 and f16; "" if accepted.
+std::string picture_float_refusal(const NodeView& v);
+/// The same, and pictures with channels last.
 std::string conv_float_refusal(const NodeView& v);
 
 /// The bias operand of a conv.

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/spatial/pool.h"
 #include "backend/cpu/spatial/window_rows.h"
 #include "base/threads/parallel.h"
 #include "ops/op.h"
@@ -208,6 +209,7 @@ class MaxPoolValues final : public Kernel {
 };
 
 std::string pool_refusal(const NodeView& v) {
+  if (ops::has_channels_last(v.attrs())) return "channels last";
   const DType t = v.in[0].dtype;
   if (t != DType::f32 && t != DType::bf16 && t != DType::f16)
     return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t));
@@ -219,16 +221,19 @@ std::string pool_refusal(const NodeView& v) {
 std::string values_refusal(const NodeView& v) {
   if (std::string refusal = pool_refusal(v); !refusal.empty()) return refusal;
   if (v.in[0].shape.rank() > 4) return "more than two axes";
-  const ValueId indices{v.id, 1};
-  for (const Output& o : v.graph.outputs())
-    if (o.value == indices) return "its indices are read";
-  for (const Node& node : v.graph.nodes())
-    if (std::ranges::find(node.operands, indices) != node.operands.end())
-      return "its indices are read";
-  return "";
+  return reads_indices(v) ? "its indices are read" : "";
 }
 
 }  // namespace
+
+bool reads_indices(const NodeView& max_pool) {
+  const ValueId indices{max_pool.id, 1};
+  for (const Output& o : max_pool.graph.outputs())
+    if (o.value == indices) return true;
+  return std::ranges::any_of(max_pool.graph.nodes(), [&](const Node& node) {
+    return std::ranges::find(node.operands, indices) != node.operands.end();
+  });
+}
 
 std::vector<KernelEntry> pool_kernels() {
   std::vector<KernelEntry> list;

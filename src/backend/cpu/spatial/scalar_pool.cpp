@@ -106,6 +106,7 @@ class ScalarPool final : public Kernel {
 };
 
 std::string scalar_refusal(const NodeView& v) {
+  if (ops::has_channels_last(v.attrs())) return "channels last";
   const DType t = v.in[0].dtype;
   return is_integer(t) || t == DType::f64
              ? ""

@@ -1,5 +1,6 @@
-// LSTM, GRU and RNN: one product for the whole input, then a loop over time whose body is a product
-// with the state and element-wise nodes.
+// LSTM, GRU and RNN: one product for the whole input, then the ops lstm and gru, or, for variants
+// that they do not have, a loop over time whose body is a product with the state and element-wise
+// nodes.
 
 #include <algorithm>
 #include <functional>
@@ -7,6 +8,7 @@
 #include "base/encoding/ascii.h"
 #include "modules/onnx/call.h"
 #include "ops/control.h"
+#include "ops/recurrent.h"
 
 namespace brrr::onnx {
 namespace {
@@ -225,12 +227,7 @@ class Recurrent {
   }
   /// What the input gives to the gates: [T, B, G H].
   Value from_input(int64_t d, Value bias) {
-    Value x = x_;
-    if (is_backward(d)) x = reversed(x);
-    const int64_t width = x.shape().size(2);
-    const Value rows =
-        matmul(reshape(x, {steps_ * batch_, width}), of_direction(1, d), false, true);
-    return reshape(rows + bias, {steps_, batch_, gates_ * hidden_});
+    return from_input(is_backward(d) ? reversed(x_) : x_, of_direction(1, d), bias);
   }
   Value initial(size_t i, int64_t d) {
     if (!c_.has(i)) return full(c_.graph(), {batch_, hidden_}, 0, wide_);
@@ -239,13 +236,44 @@ class Recurrent {
   }
   const std::optional<Value>& lengths() const { return lengths_; }
 
+  /// Whether the ops lstm and gru compute the layer. A weight that is computed (of integers, for
+  /// one) has kernels of its own for the products of a loop, and so has a single step.
+  bool fits_ops() {
+    constexpr int64_t kFewSteps = 2;
+    const NodeId weight = c_.in(2).id.node;
+    return steps_ > kFewSteps && batch_ > 0 && wide_ == DType::f32 && dtype_ == wide_ && !clip_ &&
+           !lengths_ && !c_.has_attribute("activations") && c_.graph().is_input(weight);
+  }
+  /// Gates of operand i in another order: part k is part order[k] of the file. x: [G H, ...].
+  Value in_order(Value x, const std::vector<int32_t>& order) {
+    Shape parts = x.shape();
+    parts[0] = Dim(hidden_);
+    parts.insert(0, Dim(gates_));
+    std::vector<Number> numbers;
+    for (const int32_t k : order) numbers.push_back(int64_t{k});
+    const Value ids = literal(c_.graph(), {gates_}, numbers, DType::i32);
+    return reshape(gather(reshape(x, parts), ids, 0), x.shape());
+  }
+  /// What the input gives to the gates in that order, time as it is: [T, B, G H].
+  Value ordered_gates(int64_t d, Value bias, const std::vector<int32_t>& order) {
+    return from_input(x_, in_order(of_direction(1, d), order), in_order(bias, order));
+  }
+  bool is_backward(int64_t d) const { return is_reverse_ || d == 1; }
+
   /// Runs every direction and gives the outputs: Y, then the states.
   void run(const std::function<Direction(int64_t d)>& direction) {
+    give([&](int64_t d) {
+      Ran ran = run_direction(direction(d));
+      if (is_backward(d)) ran.y = reversed(ran.y);
+      return ran;
+    });
+  }
+  /// Gives the outputs of directions that were run: y of the steps in their order.
+  void give(const std::function<Ran(int64_t d)>& direction) {
     std::vector<Value> y;
     std::vector<std::vector<Value>> states;
     for (int64_t d = 0; d < directions_; ++d) {
-      Ran ran = run_direction(direction(d));
-      if (is_backward(d)) ran.y = reversed(ran.y);
+      const Ran ran = direction(d);
       y.push_back(reshape(ran.y, {steps_, 1, batch_, hidden_}));
       states.resize(ran.states.size());
       for (size_t i = 0; i < states.size(); ++i)
@@ -263,7 +291,11 @@ class Recurrent {
   }
 
  private:
-  bool is_backward(int64_t d) const { return is_reverse_ || d == 1; }
+  Value from_input(Value x, Value weight, Value bias) const {
+    const Value rows =
+        matmul(reshape(x, {steps_ * batch_, x.shape().size(2)}), weight, false, true);
+    return reshape(rows + bias, {steps_, batch_, gates_ * hidden_});
+  }
   Value wide(size_t i) { return cast(c_.in(i), wide_); }
   void take_lengths() {
     if (c_.in(4).shape().elements() != batch_)
@@ -327,6 +359,20 @@ void rnn(Call& c) {
 void gru(Call& c) {
   Recurrent layer(c, 3, {"Sigmoid", "Tanh"});
   const bool resets_product = c.integer("linear_before_reset", 0) != 0;
+  if (resets_product && layer.fits_ops()) {
+    const std::vector<int32_t> order{1, 0, 2};  // r, z, n
+    return layer.give([&](int64_t d) {
+      const auto [of_input, of_state] = layer.biases(d);
+      const int64_t n = layer.hidden();
+      const Value inside = slice(of_state, 0, 2 * n, n);
+      const Value outside = concat(
+          std::vector{slice(of_state, 0, 0, 2 * n), full(c.graph(), {n}, 0, inside.dtype())}, 0);
+      const GruResults r = gru(layer.ordered_gates(d, of_input + outside, order),
+                               layer.in_order(layer.of_direction(2, d), order), inside,
+                               layer.initial(5, d), layer.is_backward(d));
+      return Ran{r.outputs, {r.hidden}};
+    });
+  }
   layer.run([&](int64_t d) {
     const auto [of_input, of_state] = layer.biases(d);
     const Activation f = layer.gate_activation(d, 0), g = layer.gate_activation(d, 1);
@@ -367,6 +413,16 @@ void gru(Call& c) {
 void lstm(Call& c) {
   Recurrent layer(c, 4, {"Sigmoid", "Tanh", "Tanh"});
   const bool has_peepholes = c.has(7), is_coupled = c.integer("input_forget", 0) != 0;
+  if (!has_peepholes && !is_coupled && layer.fits_ops()) {
+    const std::vector<int32_t> order{0, 2, 3, 1};  // i, f, g, o
+    return layer.give([&](int64_t d) {
+      const auto [of_input, of_state] = layer.biases(d);
+      const LstmResults r = lstm(layer.ordered_gates(d, of_input + of_state, order),
+                                 layer.in_order(layer.of_direction(2, d), order),
+                                 layer.initial(5, d), layer.initial(6, d), layer.is_backward(d));
+      return Ran{r.outputs, {r.hidden, r.cell}};
+    });
+  }
   layer.run([&](int64_t d) {
     const auto [of_input, of_state] = layer.biases(d);
     // The cell itself is not limited, as in ONNX Runtime.

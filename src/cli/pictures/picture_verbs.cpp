@@ -1,0 +1,236 @@
+#include "cli/pictures/picture_verbs.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <set>
+
+#include "base/clock.h"
+#include "base/human.h"
+#include "base/memory.h"
+#include "base/tell.h"
+#include "base/threads/parallel.h"
+#include "cli/commands.h"
+#include "cli/model_option.h"
+#include "cli/texts/class_scores.h"
+#include "cli/texts/encoder_texts.h"
+#include "formats/json_file.h"
+#include "formats/npy.h"
+#include "infer/picture_model.h"
+
+namespace brrr::cli {
+namespace {
+
+using PicturesJson = nlohmann::ordered_json;  // scores stand in the order of the labels
+using infer::PicturesOptions;
+
+constexpr int64_t kUsualBatch = 16;
+
+bool ends_as_picture(const fs::path& path) {
+  static const std::set<std::string> kEndings = {".jpg", ".jpeg", ".png", ".webp",
+                                                 ".ppm", ".pgm",  ".pnm"};
+  std::string ending = path.extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return kEndings.contains(ending);
+}
+
+/// The files that the paths name: those of folders with the endings of pictures, sorted.
+std::vector<fs::path> files_of(const std::vector<std::string>& paths) {
+  std::vector<fs::path> files;
+  for (const fs::path path : paths) {
+    std::error_code ignored;
+    if (!fs::is_directory(path, ignored)) {
+      files.push_back(path);
+      continue;
+    }
+    std::vector<fs::path> inside;
+    for (fs::recursive_directory_iterator at(path, ignored), end; at != end; at.increment(ignored))
+      if (fs::is_regular_file(at->path(), ignored) && ends_as_picture(at->path()))
+        inside.push_back(at->path());
+    if (inside.empty()) user_error("{}: the folder holds no pictures", path.string());
+    std::sort(inside.begin(), inside.end());
+    files.insert(files.end(), inside.begin(), inside.end());
+  }
+  return files;
+}
+
+/// A model with the pictures that options name, read batch by batch.
+class PictureRun {
+ public:
+  PictureRun(const PicturesOptions& options, const io::ModelFolder& model)
+      : options_(options),
+        files_(files_of(options.images)),
+        folder_(model.folder),
+        model_(model, machine::backend_for(options.device), how(options, model)) {
+    if (!options.text.empty()) usage_error("expected --images or texts, not both");
+  }
+
+  /// Calls `on_picture` with the path and the numbers of each picture that can be read, in order.
+  void run(const std::function<void(const std::string& path, std::span<const float> numbers)>&
+               on_picture) {
+    const io::PictureForm& form = model_.form();
+    const auto size = static_cast<size_t>(form.channels * form.height * form.width);
+    const Stopwatch watch;
+    for (size_t begin = 0; begin < files_.size(); begin += static_cast<size_t>(model_.batch())) {
+      const size_t count = std::min(files_.size() - begin, static_cast<size_t>(model_.batch()));
+      std::vector<float> pixels(count * size);
+      std::vector<std::string> faults(count);
+      parallel_for(static_cast<int64_t>(count), 1, [&](int64_t first, int64_t end) {
+        for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i)
+          faults[i] = read(files_[begin + i], std::span(pixels).subspan(i * size, size));
+      });
+      std::vector<std::string> names;
+      size_t kept = 0;
+      for (size_t i = 0; i < count; ++i) {
+        if (!faults[i].empty()) {
+          skip(faults[i]);
+          continue;
+        }
+        if (kept < i)
+          std::copy_n(pixels.begin() + static_cast<std::ptrdiff_t>(i * size), size,
+                      pixels.begin() + static_cast<std::ptrdiff_t>(kept * size));
+        names.push_back(files_[begin + i].string());
+        ++kept;
+      }
+      model_.run(std::span(pixels).first(kept * size),
+                 [&](size_t picture, std::span<const float> numbers) {
+                   check_finite(numbers, names[picture]);
+                   on_picture(names[picture], numbers);
+                 });
+      count_ += static_cast<int64_t>(kept);
+      flush_output();
+    }
+    seconds_ = watch.seconds();
+  }
+
+  int64_t count() const { return count_; }
+  io::Json figures() const {
+    return {{"pictures", count_},
+            {"skipped", skipped_},
+            {"seconds", seconds_},
+            {"pictures_per_second", rate_of(count_, seconds_)},
+            {"process_peak_bytes", peak_resident_bytes()},
+            {"model", folder_.string()}};
+  }
+  void say_rate() const {
+    const double rate = rate_of(count_, seconds_);
+    if (skipped_ > 0)
+      tell("note: {} could not be read and were left out\n", counted(skipped_, "picture"));
+    tell("{} in {}, {:.{}f} images/s ({})\n", counted(count_, "picture"), duration_text(seconds_),
+         rate, rate < 9.95 ? 1 : 0, folder_.string());
+  }
+
+ private:
+  static infer::EncoderOptions how(const PicturesOptions& options, const io::ModelFolder& model) {
+    const RunPrecision precision = precision_of(options, model);
+    return {.precision = precision.dtype,
+            .quantization = precision.quantization,
+            .batch_size = options.batch_size > 0 ? options.batch_size : kUsualBatch,
+            .memory = memory_of(options, "a smaller --batch-size")};
+  }
+
+  /// Reads a picture as the model takes it; returns what is wrong with it, or "".
+  std::string read(const fs::path& file, std::span<float> to) const {
+    const io::PictureForm& form = model_.form();
+    try {
+      io::evaluation_pixels(
+          io::read_image(file, {.channels = form.channels, .most_pixels = options_.max_pixels}),
+          form, to);
+      return "";
+    } catch (const UserError& e) {
+      return e.what();
+    }
+  }
+
+  void skip(const std::string& fault) {
+    if (skipped_ >= options_.skip_bad_images)
+      throw UserError(options_.skip_bad_images == 0
+                          ? fault + "; --skip-bad-images N leaves out up to N of such pictures"
+                          : fmt::format("{}; --skip-bad-images {} were left out before", fault,
+                                        options_.skip_bad_images));
+    ++skipped_;
+    tell("note: left out: {}\n", fault);
+  }
+
+  const PicturesOptions& options_;
+  std::vector<fs::path> files_;
+  fs::path folder_;
+  infer::PictureModel model_;
+  int64_t count_ = 0, skipped_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace
+
+int classify_pictures(const infer::ClassifyOptions& options) {
+  const io::ModelFolder model = open_named_model(options.model, {.reads_tokenizer = false});
+  const models::Task& task = model.definition->task();
+  if (model.definition->sees_pictures() && task.head != models::Head::classes)
+    user_error(
+        "{} has no classes: its model is for {}; fine-tune it with `brrr train --task images "
+        "--data FOLDER --init-from {}`",
+        model.folder.string(), "feature vectors", model.folder.string());
+  PictureRun pictures(options, model);
+  ResultList list("results");
+  pictures.run([&](const std::string& path, std::span<const float> logits) {
+    const std::vector<double> p = probabilities_of(logits, task);
+    std::vector<size_t> order(p.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
+    if (options.json) {
+      PicturesJson scores = PicturesJson::object();
+      for (size_t i = 0; i < p.size(); ++i) scores[task.labels[i]] = p[i];
+      list.print(io::json_line(PicturesJson{
+          {"image", path}, {"label", task.labels[order[0]]}, {"scores", std::move(scores)}}));
+      return;
+    }
+    if (!options.all_scores)
+      order.resize(std::min(order.size(), static_cast<size_t>(options.top_k)));
+    std::string line = path;
+    for (const size_t i : order) line += fmt::format("\t{}\t{:.4f}", task.labels[i], p[i]);
+    fmt::print("{}\n", line);
+  });
+  if (options.json) list.finish(io::json_line(pictures.figures()));
+  pictures.say_rate();
+  return 0;
+}
+
+int embed_pictures(const infer::EmbedOptions& options) {
+  for (const auto& [is_given, name] : {std::pair(!options.similarity.empty(), "similarity"),
+                                       {!options.pooling.empty(), "pooling"},
+                                       {!options.prompt_name.empty(), "prompt-name"},
+                                       {options.truncate_dim > 0, "truncate-dim"}})
+    if (is_given) usage_error("--{} is for texts; leave it out with --images", name);
+  const io::ModelFolder model = open_named_model(
+      options.model,
+      {.task = models::Task{.head = models::Head::embedding}, .reads_tokenizer = false});
+  PictureRun pictures(options, model);
+  ResultList list("embeddings");
+  std::vector<float> all;
+  size_t width = 0;
+  pictures.run([&](const std::string& path, std::span<const float> vector) {
+    width = vector.size();
+    if (!options.output.empty())
+      all.insert(all.end(), vector.begin(), vector.end());
+    else if (options.json)
+      list.print(fmt::format("[{}]", fmt::join(vector, ",")));
+    else if (options.json_lines)
+      fmt::print("{{\"image\":{},\"embedding\":[{}]}}\n", io::json_line(PicturesJson(path)),
+                 fmt::join(vector, ","));
+    else
+      fmt::print("{}\n", fmt::join(vector, " "));
+  });
+  if (options.json) {
+    io::Json rest = pictures.figures();
+    rest["dimension"] = width;
+    list.finish(io::json_line(rest));
+  }
+  if (!options.output.empty()) {
+    io::write_npy(options.output, all, pictures.count(), static_cast<int64_t>(width));
+    tell("{}: {} vectors of {} numbers\n", options.output, pictures.count(), width);
+  }
+  pictures.say_rate();
+  return 0;
+}
+
+}  // namespace brrr::cli

@@ -1,0 +1,74 @@
+#pragma once
+// Layers of nets for pictures [B, C, H, W]. Each declares its parameters in a graph under a dotted
+// name and builds nodes when called.
+
+#include <optional>
+#include <string>
+
+#include "models/parameters.h"
+#include "ops/ops.h"
+
+namespace brrr::models {
+
+/// y = conv(x, w), without a bias, with kernel / 2 zeros around the picture. x: [B, in, H, W], w:
+/// [out, in / groups, kernel, kernel], y: [B, out, ceil(H / stride), ceil(W / stride)] for odd
+/// kernels. Initially normal with variance 2 / (out kernel²) (He et al. 2015, fan out).
+class Convolution {
+ public:
+  Convolution(Parameters& p, const std::string& name, int64_t in, int64_t out, int64_t kernel,
+              int64_t stride, int64_t groups = 1);
+  Value operator()(Value x) const;
+
+ private:
+  Value weight_;
+  Windows windows_;
+  int64_t groups_;
+};
+
+/// What batch norm adds to a variance, and the share of the batch in a new running statistic.
+struct BatchNormSizes {
+  double eps = 1e-5;
+  double momentum = 0.1;
+};
+
+/// Batch normalisation of the channels of x: [B, C, H, W]. A training graph normalises by the
+/// batch and updates the buffers running_mean, running_var (from the unbiased variance) and
+/// num_batches_tracked, once in each micro-batch, as torch.nn.BatchNorm2d does. Every other graph
+/// multiplies and adds by the running statistics, one number for each channel, which a pass can
+/// take into the convolution in front.
+class BatchNorm {
+ public:
+  /// `weight`: the initial values of the scale.
+  BatchNorm(Parameters& p, const std::string& name, int64_t channels, const BatchNormSizes& sizes,
+            Fill::Kind weight = Fill::Kind::ones);
+  /// Throws UserError in training where a channel of the batch has a single value.
+  Value operator()(Value x) const;
+
+ private:
+  Value by_batch(Value x) const;
+  Value by_running_statistics(Value x) const;
+
+  bool trains_;
+  BatchNormSizes sizes_;
+  Value weight_, bias_, mean_, variance_;
+  std::optional<Value> count_;
+};
+
+/// y = x wᵀ + b. x: [B, in], w: [out, in], b: [out]; both initially uniform within 1 / sqrt(in), as
+/// torch.nn.Linear.
+class Classifier {
+ public:
+  Classifier(Parameters& p, const std::string& name, int64_t in, int64_t out);
+  Value operator()(Value x) const;
+
+ private:
+  Value weight_, bias_;
+};
+
+/// The mean over the spatial axes of x: [B, C, H, W]. Returns [B, C].
+Value global_average(Value x);
+/// Drops whole channels of x: [B, C, H, W] with probability p and scales the others by 1 / (1 - p)
+/// (Tompson et al. 2015). `key`: i32[2] (seed, step); without it nothing is dropped.
+Value dropout_channels(Value x, const std::optional<Value>& key, double p, int64_t stream);
+
+}  // namespace brrr::models

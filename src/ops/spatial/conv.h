@@ -1,0 +1,16 @@
+#pragma once
+// Convolutions of pictures with channels last whose weights are matrices, as kernels read them.
+
+#include "ops/ops.h"
+
+namespace brrr {
+
+/// w: [M, C/G, kernel...] -> [M, kernel... C/G]: the terms of a window in the order in which
+/// pictures with channels last hold them.
+Value weight_matrix(Value w);
+/// x: [N, in..., C], w: weight_matrix() of [M, C/G, kernel...], perhaps in panels, bias: [M] ->
+/// [N, out..., M]. Beside integers of 8 bits in panels, pictures are rounded to 8 bits, too.
+Value conv_by_matrix(Value x, Value w, std::vector<int64_t> kernel, std::optional<Value> bias,
+                     const Windows& windows, int64_t groups);
+
+}  // namespace brrr
