@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "formats/gguf/gguf_file.h"
 #include "formats/json_file.h"
+#include "text/gguf/gguf_tokenizer.h"
 
 namespace brrr::io {
 namespace {
@@ -63,6 +65,24 @@ jinja::Template::Variables tokens_in(const Json& config, const Json& map) {
   return tokens;
 }
 
+std::optional<std::string> template_in_gguf(const GgufFile& file, bool with_tools) {
+  const auto tools = file.text("tokenizer.chat_template.tool_use");
+  const auto usual = file.text("tokenizer.chat_template");
+  const auto chosen = with_tools && tools ? tools : usual;
+  return chosen ? std::optional<std::string>(*chosen) : std::nullopt;
+}
+
+jinja::Template::Variables tokens_in_gguf(const GgufFile& file) {
+  jinja::Template::Variables tokens;
+  for (const auto& [key, name] : {std::pair{"bos_token_id", "bos_token"},
+                                  {"eos_token_id", "eos_token"},
+                                  {"unknown_token_id", "unk_token"},
+                                  {"padding_token_id", "pad_token"}})
+    if (const auto token = gguf_token(file, std::string("tokenizer.ggml.") + key))
+      tokens.emplace_back(name, jinja::Value(*token));
+  return tokens;
+}
+
 }  // namespace
 
 namespace {
@@ -109,7 +129,21 @@ std::vector<ChatMessage> read_messages(const fs::path& file) {
 
 jinja::Value read_tools(const fs::path& file) { return value_of(objects_in(file, "tools"), file); }
 
+std::optional<std::string> chat_template_text(const fs::path& folder) {
+  const fs::path file = folder / kTemplateFile, config_file = folder / kConfigFile;
+  std::error_code ignored;
+  if (fs::exists(file, ignored)) return read_file(file);
+  return template_in(object_in(config_file), config_file.string(), false);
+}
+
 std::optional<ChatTemplate> ChatTemplate::read(const fs::path& folder, bool with_tools) {
+  if (is_gguf_file(folder)) {
+    const GgufFile file(folder);
+    const auto text = template_in_gguf(file, with_tools);
+    if (!text) return std::nullopt;
+    return ChatTemplate(jinja::Template(*text, folder.string() + ", tokenizer.chat_template"),
+                        tokens_in_gguf(file));
+  }
   const fs::path file = folder / kTemplateFile, config_file = folder / kConfigFile;
   const Json config = object_in(config_file);
   std::error_code ignored;

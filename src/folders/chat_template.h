@@ -27,6 +27,10 @@ std::vector<ChatMessage> read_messages(const fs::path& file);
 /// else.
 jinja::Value read_tools(const fs::path& file);
 
+/// The text of the template of a folder (not of a GGUF file) for conversations without tools;
+/// nothing where there is none. Throws UserError for files of another form.
+std::optional<std::string> chat_template_text(const fs::path& folder);
+
 class ChatTemplate {
  public:
   /// Nothing where the folder has none; the file chat_template.jinja comes before

@@ -1,8 +1,11 @@
 #include "folders/generation_settings.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/errors.h"
+#include "formats/gguf/gguf_file.h"
 #include "models/config_reader.h"
 
 namespace brrr::io {
@@ -26,6 +29,25 @@ constexpr const char* kNeverDone[] = {
     "forced_bos_token_id", "forced_eos_token_id",   "sequence_bias",
     "suppress_tokens"};
 
+/// What a GGUF file recommends, in llama.cpp's words.
+void read_gguf_sampling(const GgufFile& file, GenerationSettings& s) {
+  const std::string prefix = "general.sampling.";
+  const auto number = [&](const char* key, double low, double high) {
+    const auto value = file.number(prefix + key);
+    if (value && !(*value >= low && *value <= high))
+      user_error("{}: {}{} must be from {} to {}; found {}", file.what(), prefix, key, low, high,
+                 *value);
+    return value;
+  };
+  s.temperature = number("temp", 0, 100);
+  s.top_p = number("top_p", 0, 1);
+  if (s.top_p == 0) s.top_p = std::nullopt;  // none there
+  s.min_p = number("min_p", 0, 1);
+  s.repetition_penalty = number("penalty_repeat", 0.01, 100);
+  if (const auto top_k = number("top_k", std::numeric_limits<int32_t>::min(), 1 << 24))
+    s.top_k = std::max<int64_t>(0, static_cast<int64_t>(*top_k));  // none below 1
+}
+
 }  // namespace
 
 std::string generation_config_text(const fs::path& folder) {
@@ -39,6 +61,10 @@ GenerationSettings read_generation_settings(const fs::path& folder, const models
   const models::TextEnds ends = model.text_ends();
   s.begin_of_text = ends.begin;
   s.ends_of_text = ends.ends;
+  if (is_gguf_file(folder)) {
+    read_gguf_sampling(GgufFile(folder), s);
+    return s;
+  }
   const fs::path path = folder / kGenerationConfig;
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return s;

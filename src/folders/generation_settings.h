@@ -32,8 +32,9 @@ struct GenerationSettings {
 /// The text of generation_config.json, "" where there is none: a model that is trained on keeps it.
 std::string generation_config_text(const fs::path& folder);
 
-/// Reads generation_config.json where there is one; it comes before config.json. Throws UserError
-/// for values of another type, out of range, or ids outside the vocabulary.
+/// Reads generation_config.json where there is one; it comes before config.json. Of a GGUF file
+/// reads general.sampling.*. Throws UserError for values of another type, out of range, or ids
+/// outside the vocabulary.
 GenerationSettings read_generation_settings(const fs::path& folder, const models::Model& model);
 
 }  // namespace brrr::io

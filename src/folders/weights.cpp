@@ -5,7 +5,7 @@
 
 #include "base/errors.h"
 #include "base/human.h"
-#include "folders/quantized/compressed_tensors.h"
+#include "folders/quantized/quantized_folder.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {
@@ -182,25 +182,45 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
     const TensorView* const tensor = source->find(names_in_files->find(parameter)->second);
     source->read(*tensor, std::as_writable_bytes(to));
   };
-  const auto out = std::make_shared<WeightList>(files.what(), source, make);
+  const auto make_bytes = [source, names_in_files](std::string_view name, std::span<std::byte> to) {
+    const TensorView* const tensor = source->find(names_in_files->find(name)->second);
+    if (tensor != nullptr) return source->read(*tensor, to);
+    std::ranges::fill(to, std::byte{0});  // a counter that the files lack
+  };
+  const auto out = std::make_shared<WeightList>(files.what(), source, make, make_bytes);
+  const auto add = [&](TensorView view, const std::string& name) {
+    if (view.bytes.empty()) names_in_files->emplace(name, view.name);
+    view.name = name;
+    out->add(std::move(view));
+  };
   Faults faults;
   for (const models::ParameterInfo& p : model.parameters()) {
     const TensorView* tensor = find_parameter(files, names, p.name);
     if (head == TaskHead::fresh && p.part == models::Part::head) continue;
     if (head == TaskHead::fresh && p.part == models::Part::pooler && tensor == nullptr) continue;
+    const bool is_counter = !is_float(p.dtype);
+    if (tensor == nullptr && is_counter) {
+      add({p.name, p.dtype, p.shape, {}}, p.name);  // it begins as 0
+      continue;
+    }
     if (tensor == nullptr)
       faults.add(fmt::format("the tensor {} {} is missing", p.name, p.shape.str()));
     else if (tensor->shape != p.shape)
       faults.add(fmt::format("the tensor {} must have the shape {} by config.json; the file has {}",
                              p.name, p.shape.str(), tensor->shape.str()));
-    else if (!is_float(tensor->dtype))
+    else if (is_counter && tensor->dtype != p.dtype)
+      faults.add(fmt::format("the tensor {} must hold a count as {}; the file has {}", p.name,
+                             name_of(p.dtype), name_of(tensor->dtype)));
+    else if (!is_counter && !is_float(tensor->dtype))
       faults.add(fmt::format("the tensor {} must hold floating-point weights; the file has {}",
                              p.name, name_of(tensor->dtype)));
     if (tensor == nullptr) continue;
-    TensorView view = *tensor;
-    if (view.bytes.empty()) names_in_files->emplace(p.name, view.name);
-    view.name = p.name;
-    out->add(std::move(view));
+    add(*tensor, p.name);
+    const std::string in_file = tensor->name;
+    for (const auto& [from, to] : {std::pair(integers_name(in_file, 8), integers_name(p.name, 8)),
+                                   {integers_name(in_file, 4), integers_name(p.name, 4)},
+                                   {scales_name(in_file), scales_name(p.name)}})
+      if (const TensorView* const part = files.find(from)) add(*part, to);
   }
   const auto check_unexpected = [&](const std::string& name, const Shape& shape) {
     const std::string_view inner = without_prefix(name, names.prefix);
@@ -208,10 +228,18 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
     const auto is_known = [&](std::string_view n) { return out->find(n) != nullptr; };
     if (is_known(name) || (is_known(canonical) && files.find(canonical) == nullptr)) return;
     if (names.is_buffer && names.is_buffer(name)) return;
+    if (is_part_of_integers(name)) return;
     for (const auto& [older, now] : names.renamed)
       if (name == older && is_known(now)) return;
     for (const auto& [absent, its_shape] : names.zeros)
       if (canonical == absent && is_zero(files.find(name))) return;
+    // AutoGPTQ writes biases of zeros for quantised layers that have none.
+    constexpr std::string_view kBias = ".bias", kWeight = ".weight";
+    if (name.ends_with(kBias) && is_zero(files.find(name))) {
+      const TensorView* const weight =
+          out->find(canonical.substr(0, canonical.size() - kBias.size()) + std::string(kWeight));
+      if (weight != nullptr && weight->bytes.empty()) return;
+    }
     if (std::none_of(names.trunk.begin(), names.trunk.end(),
                      [&](const std::string& start) { return inner.starts_with(start); }))
       return;
@@ -236,7 +264,7 @@ bool has_other_head(const WeightSource& files, const models::Model& model) {
   const TensorView* table = find_parameter(files, names, names.tied->second);
   if (head == nullptr || table == nullptr || head->shape != table->shape) return false;
   if (head->bytes.empty() || table->bytes.empty()) return true;  // one of them is quantised
-  return head->dtype != table->dtype ||
+  return head->dtype != table->dtype || head->storage != table->storage ||
          std::memcmp(head->bytes.data(), table->bytes.data(), head->bytes.size()) != 0;
 }
 

@@ -23,4 +23,7 @@ RunPrecision run_precision(Precision precision);
 /// multiplies no integers. Nothing for other folders.
 std::optional<RunPrecision> own_precision(const io::ModelFolder& model, const Backend& backend);
 
+/// The same for made-up weights, which are floats, neither blocks nor integers of a file.
+RunPrecision for_made_weights(RunPrecision precision);
+
 }  // namespace brrr::infer

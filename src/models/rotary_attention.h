@@ -55,7 +55,8 @@ ModelSizes rotary_sizes(const C& c) {
           .heads = c.num_attention_heads,
           .width = c.hidden_size,
           .query_width = c.num_attention_heads * c.head_dim,
-          .cache_width = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim};
+          .cache_width = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim,
+          .cache_heads = 2 * c.num_hidden_layers * c.num_key_value_heads};
 }
 
 /// Derives the sizes of heads that options leave at 0. Throws UserError (exit 2) where they do not

@@ -77,12 +77,14 @@ struct Opened {
 
   static std::vector<Type> types_of(std::span<const Value> values) {
     std::vector<Type> types;
-    for (const Value& x : values) types.push_back({x.dtype(), x.shape()});
+    for (const Value& x : values) types.push_back(x.type());
     return types;
   }
   Value part(size_t which) const {
     const AttentionForm::Part p = form.parts()[which];
-    Value x = columns_of(in[static_cast<size_t>(p.place.source)], p.place.column, p.taken());
+    Value x = in[static_cast<size_t>(p.place.source)];
+    if (!x.type().storage.is_plain()) x = store(x, Storage{});
+    x = columns_of(x, p.place.column, p.taken());
     if (form.blocks && which > 0) x = gather(x, rows_of_blocks(), 0);
     return cast(heads_of(x, p.place.in_rows, p.heads, p.width), work);
   }
@@ -491,10 +493,12 @@ std::vector<OpDef> attention_ops() {
             "lse)) v, where dropout takes element i of the [..., H, T, S] probabilities as the op "
             "dropout does. A query that sees no key gives NaN, as softmax does, and where "
             "{guarded} is given and true no gradient. ") +
-        kPlacesDoc + kOperandsDoc +
+        kPlacesDoc + "Sources of k and v alone may lie in int8 rows, with a scale for each head. " +
+        kOperandsDoc +
         ". y: [..., T, H Dv] where {y_in_rows}, else [..., H, T, Dv]; lse: [..., H, T] f32 (f64 of "
         "f64); sums and statistics in f32 or wider";
     d.op_class = OpClass::contraction;
+    d.stored_operands = 0b110;
     d.autocast = Autocast::low;
     d.autocast_operands_of = [](const Attrs& attrs) {  // sources; a mask keeps its digits
       int64_t last = 0;

@@ -34,6 +34,7 @@ class AttentionForm {
   int64_t window;
   std::optional<int64_t> window_after;
   DType dtype;
+  bool has_int8_keys = false;  // keys and values lie in int8 rows, with a scale for each head
 
   size_t sources;                 // they are the first operands
   size_t y = 0, lse = 0, dy = 0;  // operands of the gradient
@@ -74,8 +75,10 @@ class AttentionForm {
   };
   std::array<Part, 3> parts() const;
   int64_t bytes_of_part(const Part& part) const {
-    return batches() * part.heads * part.rows.size() * part.width *
-           static_cast<int64_t>(bytes_of(dtype));
+    const int64_t head = part.which > 0 && has_int8_keys
+                             ? part.width + static_cast<int64_t>(sizeof(float))
+                             : part.width * static_cast<int64_t>(bytes_of(dtype));
+    return batches() * part.heads * part.rows.size() * head;
   }
   /// The parts of a source by column, where they are all of its columns and none is in two of them.
   std::optional<std::vector<Part>> partition(size_t source) const;

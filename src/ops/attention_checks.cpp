@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ops/attention.h"
+#include "ops/quantized/int8_rows.h"
 #include "ops/support.h"
 
 namespace brrr {
@@ -90,6 +91,25 @@ void check_places(const InferContext& c, const AttentionForm& form) {
   }
 }
 
+/// Keys and values may both lie in int8 rows, each alone in its source with a group for each head.
+void check_stored_sources(const InferContext& c, const AttentionForm& form) {
+  size_t stored = 0;
+  for (const AttentionForm::Part& part : form.parts()) {
+    const Type& source = c.in[static_cast<size_t>(part.place.source)];
+    if (source.storage.is_plain()) continue;
+    ++stored;
+    if (part.which == 0 || form.gradient || !ops::is_int8_rows(source) ||
+        source.storage.quantized.group != part.width ||
+        part.taken() != form.columns(static_cast<size_t>(part.place.source)))
+      c.fail("keys or values alone may lie in int8 rows, with a group for each head of {}; got {}",
+             part.width, source.str());
+  }
+  if (stored == 1) c.fail("keys and values must both lie in int8 rows, or neither");
+  for (size_t i = form.sources; i < c.in.size(); ++i)
+    if (!c.in[i].storage.is_plain())
+      c.fail("only keys and values may lie in int8 rows; got {}", c.in[i].str());
+}
+
 void expect_broadcasts_to(const InferContext& c, size_t i, const char* what, const Shape& to) {
   if (ops::broadcast(c, c.in[i].shape, to) != to)
     c.fail("{} must broadcast to {}; got {}", what, to.str(), c.in[i].str());
@@ -158,6 +178,7 @@ AttentionForm checked_attention(const InferContext& c, bool gradient) {
   const AttentionForm form(c.attrs, c.in, gradient);
   ops::expect_operands(c, form.operands);
   check_places(c, form);
+  check_stored_sources(c, form);
   check_extras(c, form);
   return form;
 }

@@ -33,6 +33,7 @@ AttentionForm::AttentionForm(const Attrs& attrs, std::span<const Type> in, bool 
   batch = q.without_last(places.q.in_rows ? 2 : 3);
   queries = q[-2];
   keys = in[static_cast<size_t>(places.k.source)].shape[-2];
+  has_int8_keys = !in[static_cast<size_t>(places.k.source)].storage.is_plain();
   for (size_t i = 0; i < sources; ++i) {
     const Dim width = in[i].shape[-1];
     columns_.push_back(width.is_symbol() ? 0 : width.size());

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ops/attention.h"
+#include "ops/quantized/int8_rows.h"
 #include "ops/support.h"
 
 namespace brrr::ops {
@@ -35,6 +36,7 @@ struct AttentionCase {
   std::optional<DType> mask = std::nullopt;
   bool mask_by_distance = false;
   double p = 0, masked = -INFINITY;
+  bool has_int8_keys = false;  // keys and values lie in int8 rows
 };
 
 constexpr int64_t kSampleBlock = 4;
@@ -247,6 +249,42 @@ const AttentionCase kAttentionCases[] = {
      .mask_shape = {3, 19},
      .mask = DType::f32,
      .mask_by_distance = true},
+    // Keys and values of a cache in int8 rows.
+    {.batch = {2},
+     .t = 1,
+     .s = 29,
+     .d = 16,
+     .dv = 16,
+     .heads = 4,
+     .kv_heads = 2,
+     .lie = Lie::cached,
+     .causal = true,
+     .position = Shape{},
+     .has_int8_keys = true},
+    {.batch = {1},
+     .t = 7,
+     .s = 211,
+     .d = 20,
+     .dv = 12,
+     .heads = 6,
+     .kv_heads = 3,
+     .lie = Lie::apart_in_rows,
+     .causal = true,
+     .window = 90,
+     .position = Shape{},
+     .has_int8_keys = true},
+    {.batch = {},
+     .t = 9,
+     .s = 44,
+     .d = 32,
+     .dv = 32,
+     .heads = 4,
+     .kv_heads = 2,
+     .lie = Lie::apart_in_rows,
+     .causal = true,
+     .sequences = 3,
+     .table = 6,
+     .has_int8_keys = true},
     // Ragged batches.
     {.batch = {},
      .t = 21,
@@ -373,6 +411,8 @@ Sample attention_sample(const AttentionCase& c, bool gradient) {
   const Sources sources = sources_of(c);
   Sample sample;
   for (const Shape& s : sources.shapes) sample.in.push_back(tensor(s));
+  for (size_t i = 1; c.has_int8_keys && i < 3; ++i)
+    sample.in[i] = int8_rows_operand(sources.shapes[i], i == 1 ? c.d : c.dv);
   const bool y_in_rows = sources.places[0].in_rows;
   sample.attrs = {{"causal", c.causal},
                   {"heads", c.heads},
@@ -439,7 +479,7 @@ Sample attention_sample(const AttentionCase& c, bool gradient) {
 std::vector<Sample> attention_samples(bool gradient) {
   std::vector<Sample> out;
   for (const AttentionCase& c : kAttentionCases)
-    if (!gradient || (c.lie != Lie::cached && c.table == 0))
+    if (!gradient || (c.lie != Lie::cached && c.table == 0 && !c.has_int8_keys))
       out.push_back(attention_sample(c, gradient));
   return out;
 }

@@ -11,10 +11,19 @@ namespace brrr {
 namespace {
 
 bool is_aligned(const std::byte* data, const Type& type) {
+  if (type.storage.is_blocks()) return true;
   return reinterpret_cast<uintptr_t>(data) % bytes_of(type.dtype) == 0;
 }
 
 Type type_of(const TensorView& tensor) { return {tensor.dtype, tensor.shape, tensor.storage}; }
+
+/// Whether the bytes of a tensor are those of a parameter. The bytes of blocks are the same for
+/// every dtype that their numbers are read in.
+bool holds_bytes_of(const TensorView& tensor, const Type& type) {
+  if (tensor.storage.is_blocks())
+    return tensor.shape == type.shape && tensor.storage == type.storage;
+  return type_of(tensor) == type;
+}
 
 /// Writes a parameter as `type` has it. Floats are rounded to its dtype; nothing else changes.
 void read_parameter(const WeightSource& source, const std::string& name, const Type& type,
@@ -23,13 +32,13 @@ void read_parameter(const WeightSource& source, const std::string& name, const T
   if (tensor == nullptr)
     user_error("{}: the tensor {} is missing; the model wants {}", source.what(), name, type.str());
   const Type stored = type_of(*tensor);
-  const bool converts =
-      stored.storage == Storage{} && is_float(stored.dtype) && is_float(type.dtype);
-  if (stored.shape != type.shape || stored.storage != type.storage ||
-      (stored.dtype != type.dtype && !converts))
+  const bool converts = (stored.storage.is_plain() || stored.storage.is_blocks()) &&
+                        type.storage.is_plain() && stored.shape == type.shape &&
+                        is_float(stored.dtype) && is_float(type.dtype);
+  if (!converts && !holds_bytes_of(*tensor, type))
     user_error("{}: the tensor {} is {}; the model wants {}", source.what(), name, stored.str(),
                type.str());
-  if (stored.storage == Storage{})
+  if (type.storage.is_plain())
     read_as(source, *tensor, type.dtype, to);
   else
     source.read(*tensor, to);
@@ -45,7 +54,7 @@ void read_parameter(const WeightSource& source, const std::string& name, const T
 const std::byte* Engine::lent(const Graph& graph, NodeId input, UnalignedReaders& readers) const {
   if (!source_ || backend_.open_device || graph.role(input) != Role::parameter) return nullptr;
   const TensorView* const tensor = source_->find(graph.input_name(input));
-  if (tensor == nullptr || type_of(*tensor) != graph.type({input, 0}) ||
+  if (tensor == nullptr || !holds_bytes_of(*tensor, graph.type({input, 0})) ||
       std::ssize(tensor->bytes) != graph.type({input, 0}).bytes() ||
       std::ranges::any_of(graph.outputs(), [&](const Output& o) { return o.updates == input; }))
     return nullptr;

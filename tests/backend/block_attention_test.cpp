@@ -11,6 +11,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/kernel_runner.h"
 #include "base/threads/thread_team.h"
+#include "ops/quantized/int8_rows.h"
 #include "support/attention_attrs.h"
 #include "support/each_isa.h"
 #include "support/temp_folder.h"
@@ -80,8 +81,20 @@ TEST_P(BlockAttention, SequencesHaveTheBitsThatTheyHaveAlone) {
   const std::vector<KernelEntry> list = attention_kernels();
   const KernelEntry& flash = flash_kernel(list);
   for (const BlockStep& step : kBlockSteps)
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      SCOPED_TRACE(fmt::format("{}, {}", step.name, name_of(dtype)));
+    for (const auto& form : {std::pair(DType::f32, false),
+                             {DType::bf16, false},
+                             {DType::f16, false},
+                             {DType::f32, true},
+                             {DType::bf16, true},
+                             {DType::f16, true}}) {
+      const DType dtype = form.first;
+      const bool has_int8_keys = form.second;
+      SCOPED_TRACE(
+          fmt::format("{}, {}{}", step.name, name_of(dtype), has_int8_keys ? ", int8 keys" : ""));
+      const auto type_of_keys = [&](Shape shape, int64_t width) {
+        const Storage storage = has_int8_keys ? ops::int8_rows(2, width) : Storage{};
+        return Type{dtype, std::move(shape), storage};
+      };
       RngStream rng({5, 2}, 7);
       const auto sequences = static_cast<int64_t>(step.lengths.size());
       const int64_t q_width = step.heads * step.d, k_width = step.kv_heads * step.d,
@@ -130,8 +143,8 @@ TEST_P(BlockAttention, SequencesHaveTheBitsThatTheyHaveAlone) {
       attrs.set("block_rows", kRowsOfBlock);
       const Call whole(op("attention"),
                        {{Type{dtype, {n, q_width}}, q},
-                        {Type{dtype, {blocks * kRowsOfBlock, k_width}}, pool_k},
-                        {Type{dtype, {blocks * kRowsOfBlock, v_width}}, pool_v},
+                        {type_of_keys({blocks * kRowsOfBlock, k_width}, step.d), pool_k},
+                        {type_of_keys({blocks * kRowsOfBlock, v_width}, step.dv), pool_v},
                         {Type{DType::i32, {sequences}}, integers(step.lengths)},
                         {Type{DType::i32, {sequences + 1}}, integers(starts)},
                         {Type{DType::i32, {sequences, columns}}, integers(table)}},
@@ -150,8 +163,8 @@ TEST_P(BlockAttention, SequencesHaveTheBitsThatTheyHaveAlone) {
         const Call alone(
             op("attention"),
             {{Type{dtype, {step.queries[i], q_width}}, queries[i]},
-             {Type{dtype, {step.lengths[i], k_width}}, keys[i]},
-             {Type{dtype, {step.lengths[i], v_width}}, values[i]},
+             {type_of_keys({step.lengths[i], k_width}, step.d), keys[i]},
+             {type_of_keys({step.lengths[i], v_width}, step.dv), values[i]},
              {Type{DType::i32, {}}, {static_cast<double>(step.lengths[i] - step.queries[i])}}},
             own);
         const std::vector<Buffer> expected = run_kernel(flash, alone);

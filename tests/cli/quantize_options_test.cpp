@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "formats/npy.h"
 #include "formats/onnx/onnx_writer.h"
 #include "support/temp_folder.h"
 
@@ -127,6 +128,63 @@ TEST_F(QuantizeOnnxFile, ComparesFloatsAndIntegers) {
     else
       EXPECT_GE(output["equal_share"].get<double>(), 0.5);
   }
+}
+
+TEST_F(QuantizeOnnxFile, RoundsActivationsInTheRangesOfItsInputs) {
+  onnx::ModelProto m = product();
+  m.graph.inputs[0].type.shape = {{{std::nullopt, "rows"}, {kQuantizeWidth, ""}}};
+  m.graph.outputs = {
+      value("h", onnx::ElementType::f32, {{std::nullopt, "rows"}, {kQuantizeWidth, ""}})};
+  write(m);
+  const auto save = [&](const std::string& name, int64_t rows, float scale, float first) {
+    std::vector<float> x(static_cast<size_t>(rows * kQuantizeWidth));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = scale * std::cos(static_cast<float>(i));
+    x[0] = first;
+    io::write_npy(folder_ / name, HostTensor::of<float>({rows, kQuantizeWidth}, x));
+  };
+  save("a.npy", 3, 1, 4);
+  save("b.npy", 5, 2, -6);
+  save("nan.npy", 2, 1, NAN);
+  io::write_npy(folder_ / "wide.npy", HostTensor::of<float>({1, 2}, {1, 2}));
+  const std::string line = "m.onnx --output q.onnx --method static ";
+  expect_refused(line + "--input x=a.npy --input x=nan.npy", 1, "x is NaN or infinite on the");
+  expect_refused(line + "--input x=a.npy --input x=wide.npy", 1, "x");
+  expect_refused(line +
+                     "--input x=a.npy --input x=b.npy --input y=a.npy --input y=a.npy --input "
+                     "y=a.npy",
+                 2, "--input x is given 2 times and --input y 3 times");
+  expect_refused(line + "--bits 4", 2, "--method static: expected --bits 8; got 4");
+  expect_refused(line + "--percentile 99", 2, "--percentile is for --range percentile");
+  expect_refused("m.onnx --output q.onnx --range entropy", 2, "--range is for --method static");
+  expect_refused("m.onnx --output q.onnx --input x=a.npy --input x=b.npy", 2, "given twice");
+  expect_refused("folder --output q.onnx --method static", 2,
+                 "--method static is for an ONNX file");
+  for (const std::string range : {"minmax", "percentile", "entropy"}) {
+    ASSERT_EQ(quantize(line + "--input x=a.npy --input x=b.npy --json --force --range " + range), 0)
+        << err_;
+    const auto report = nlohmann::json::parse(out_);
+    EXPECT_EQ(report["method"], "static");
+    EXPECT_EQ(report["range"], range);
+    EXPECT_EQ(report["runs"], 2);
+    const auto bounds = report["activations"]["x"];
+    EXPECT_GE(bounds[0].get<double>(), -6);
+    EXPECT_LE(bounds[1].get<double>(), 4);
+    if (range == "minmax") {
+      EXPECT_EQ(bounds[0], -6);
+      EXPECT_EQ(bounds[1], 4);
+      EXPECT_GT(report["outputs"][0]["cosine"].get<double>(), 0.999);
+    }
+    EXPECT_TRUE(report["warnings"].empty() || range != "minmax") << out_;
+    EXPECT_GT(report["weights"]["bytes_before"].get<double>(),
+              3.5 * report["weights"]["bytes"].get<double>());
+    EXPECT_EQ(quantize("q.onnx --output twice.onnx --method static"), 1);
+    EXPECT_NE(err_.find("is quantised already (it has DequantizeLinear)"), std::string::npos);
+    fs::remove(folder_ / "q.onnx");
+  }
+  ASSERT_EQ(quantize(line + "--size rows=4 --no-measure"), 0) << err_;
+  EXPECT_NE(err_.find("WARNING: the ranges of activations come from made-up inputs (x)"),
+            std::string::npos)
+      << err_;
 }
 
 TEST_F(QuantizeOnnxFile, WarnsWhereNothingCanBeCompared) {

@@ -7,17 +7,19 @@
 #include <cstring>
 
 #include "base/rng.h"
+#include "folders/quantized/compressed_tensors.h"
 #include "folders/quantized/quantized_model.h"
 #include "formats/json_file.h"
 #include "models/bert/bert_config.h"
 #include "models/gpt2/gpt2_config.h"
-#include "models/initialise.h"
-#include "models/llama/llama_config.h"
+#include "support/random_model_folder.h"
 #include "support/temp_folder.h"
 
 namespace brrr::io {
 namespace {
 
+using test::llama_to_quantise;
+using test::random_model_folder;
 using test::TempFolder;
 
 TEST(IntegerMatrix, NumbersByHand) {
@@ -92,6 +94,15 @@ TEST(CompressedTensors, ConfigSaysHow) {
   EXPECT_EQ(*parse_quantization(with_quantization("{}", kept, "c"), "c"), kept);
 }
 
+TEST(CompressedTensors, LayersMayHaveOtherBits) {
+  FolderQuantization q{.bits = 4, .group = 32, .packed = true};
+  q.others = {{"l.a", {8, 0}}, {"l.b", {4, 128}}, {"l.c", {8, 0}}};
+  EXPECT_EQ(*parse_quantization(with_quantization("{}", q, "c"), "c"), q);
+  EXPECT_EQ(q.grid_of("l.b"), (IntegerGrid{4, 128}));
+  EXPECT_EQ(q.grid_of("l.x"), (IntegerGrid{4, 32}));
+  EXPECT_NE(description(q).find("3 layers in other bits or groups"), std::string::npos);
+}
+
 TEST(CompressedTensors, WhatIsNotReadIsNamed) {
   struct Refused {
     std::function<void(Json&)> change;
@@ -99,8 +110,13 @@ TEST(CompressedTensors, WhatIsNotReadIsNamed) {
   };
   const auto weights = [](Json& q) -> Json& { return q["config_groups"]["group_0"]["weights"]; };
   const std::vector<Refused> cases = {
-      {[](Json& q) { q["quant_method"] = "awq"; }, "quant_method is not supported: expected compr"},
-      {[](Json& q) { q["format"] = "float-quantized"; }, "int-quantized or pack-quantized; found"},
+      {[](Json& q) { q["quant_method"] = "hqq"; },
+       "quant_method is not supported: expected awq, bitsandbytes, compressed-tensors, fbgemm_fp8, "
+       "fp8 or gptq; found the string 'hqq'"},
+      {[](Json& q) { q["format"] = "nvfp4-pack-quantized"; },
+       "expected int-quantized, pack-quantized or float-quantized; found"},
+      {[](Json& q) { q["format"] = "float-quantized"; },
+       "weights.type is not supported: expected float"},
       {[](Json& q) {
          q["kv_cache_scheme"] = {{"num_bits", 8}};
        },
@@ -109,21 +125,27 @@ TEST(CompressedTensors, WhatIsNotReadIsNamed) {
          q["sparsity_config"] = {{"format", "x"}};
        },
        "sparsity_config"},
-      {[](Json& q) { q["config_groups"]["group_1"] = Json::object(); }, "one group for all"},
-      {[](Json& q) { q["config_groups"] = Json::object(); }, "one group for all"},
+      {[](Json& q) { q["config_groups"]["group_1"] = Json::object(); }, "expected an object"},
+      {[](Json& q) { q["config_groups"]["group_1"] = q["config_groups"]["group_0"]; },
+       "one group whose targets are Linear"},
+      {[](Json& q) {
+         q["config_groups"]["group_1"] = q["config_groups"]["group_0"];
+         q["config_groups"]["group_1"]["targets"] = {"re:.*down_proj"};
+       },
+       "expected names of layers"},
+      {[](Json& q) { q["config_groups"] = Json::object(); }, "a group for all"},
       {[](Json& q) { q["ignore"] = {1}; }, "ignore is not supported: expected names"},
       {[&](Json& q) { weights(q)["num_bits"] = 3; },
        "weights.num_bits is not supported: expected 8"},
       {[&](Json& q) { weights(q)["type"] = "float"; },
        "weights.type is not supported: expected int"},
-      {[&](Json& q) { weights(q)["symmetric"] = false; },
-       "symmetric is not supported: expected tr"},
+      {[&](Json& q) { weights(q)["symmetric"] = 1; }, "symmetric is not supported: expected tr"},
       {[&](Json& q) { weights(q)["strategy"] = "block"; },
        "strategy is not supported: expected ch"},
       {[&](Json& q) { weights(q)["group_size"] = 12; },
        "group_size is not supported: expected a m"},
       {[&](Json& q) { weights(q)["group_size"] = -32; }, "group_size"},
-      {[&](Json& q) { weights(q)["actorder"] = "group"; }, "actorder"},
+      {[&](Json& q) { weights(q)["actorder"] = "row"; }, "actorder"},
       {[](Json& q) {
          q["config_groups"]["group_0"]["input_activations"] = {
              {"num_bits", 8}, {"type", "int"}, {"dynamic", false}, {"symmetric", true}};
@@ -199,7 +221,59 @@ TEST(CompressedTensors, ReadsNumbersByHand) {
   const auto weights = dequantized(eight_bits().source(), kEight);
   EXPECT_NE(weights->find("norm.weight"), nullptr);
   EXPECT_EQ(weights->find("l.weight_scale"), nullptr);
-  EXPECT_TRUE(reaches_lowest(*four_bits().source(), kFour));
+  // The integers and their scales are tensors of their own.
+  const Files four = four_bits();
+  const auto packed = dequantized(four.source(), kFour);
+  const TensorView* const integers = packed->find(integers_name("l.weight", 4));
+  ASSERT_NE(integers, nullptr);
+  std::vector<int8_t> read(static_cast<size_t>(integers->shape.elements()));
+  packed->read(*integers, std::as_writable_bytes(std::span(read)));
+  EXPECT_EQ(read, (std::vector<int8_t>{0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1}));
+  EXPECT_NE(packed->find(scales_name("l.weight")), nullptr);
+}
+
+TEST(CompressedTensors, ZeroPointsAndSpreadGroups) {
+  // 8 rows of 16 columns, all integers 0, of which groups of 8 have the zero point (row) - 4 and
+  // the scales 1 and 2.
+  Files f;
+  f.add("l.weight_packed", DType::i32, {8, 2}, std::vector<uint32_t>(16, 0x88888888u));
+  f.add("l.weight_shape", DType::i64, {2}, std::vector<int64_t>{8, 16});
+  f.add("l.weight_zero_point", DType::i32, {1, 2}, std::vector<uint32_t>(2, 0xba987654u));
+  std::vector<float> scales(16, 1);
+  for (size_t i = 1; i < 16; i += 2) scales[i] = 2;
+  f.add("l.weight_scale", DType::f32, {8, 2}, scales);
+  FolderQuantization q = kFour;
+  q.symmetric = false;
+  std::vector<float> values = f.read(q, "l.weight");
+  for (size_t row = 0; row < 8; ++row)
+    for (size_t column = 0; column < 16; ++column)
+      EXPECT_EQ(values[row * 16 + column],
+                (4 - static_cast<float>(row)) * (column < 8 ? 1.0F : 2.0F));
+  // The differences from zero points take more than 4 bits.
+  const QuantizedWeights differences = find_quantized(f.source(), q);
+  EXPECT_EQ(differences.weights.at("l.weight").integers->grid, (IntegerGrid{8, 8}));
+  EXPECT_EQ(differences.weights.at("l.weight").integers->integers()[16], 3);
+  EXPECT_EQ(description(q), "4 bits, weight-only, groups of 8, zero points");
+  // Columns alternate between the groups.
+  q.act_order = true;
+  EXPECT_USER_ERROR(f.read(q, "l.weight"), "'l.weight_g_idx' is missing");
+  std::vector<int32_t> groups(16);
+  for (size_t i = 0; i < 16; ++i) groups[i] = static_cast<int32_t>(i % 2);
+  f.add("l.weight_g_idx", DType::i32, {16}, groups);
+  values = f.read(q, "l.weight");
+  EXPECT_EQ(values[0], 4);
+  EXPECT_EQ(values[1], 8);
+  groups[3] = 2;
+  f.add("l.weight_g_idx", DType::i32, {16}, groups);
+  EXPECT_USER_ERROR(f.read(q, "l.weight"), "holds the group 2; expected 0 to 1");
+  f.add("l.weight_zero_point", DType::i32, {2, 2}, std::vector<uint32_t>(4));
+  EXPECT_USER_ERROR(f.read(q, "l.weight"), "must be i32 [1,2] by config.json; the file has i32");
+  // Plain integers have plain zero points.
+  Files plain = eight_bits();
+  plain.add("l.weight_zero_point", DType::i8, {2, 1}, std::vector<int8_t>{1, -1});
+  FolderQuantization eight = kEight;
+  eight.symmetric = false;
+  EXPECT_EQ(plain.read(eight, "l.weight"), (std::vector<float>{0, -1.5F, 63, -254, 2, 12}));
 }
 
 TEST(CompressedTensors, BadTensorsAreNamed) {
@@ -259,25 +333,13 @@ TEST(CompressedTensors, BadTensorsAreNamed) {
        },
        "has 15 inputs, which groups of 8 do not divide"},
       {[](Files& f) { f.add("l.weight_g_idx", DType::i32, {16}, std::vector<int32_t>(16)); },
-       "reorders columns"},
+       "reorders columns, although"},
   };
   for (const auto& [change, message] : four) {
     Files f = four_bits();
     change(f);
     EXPECT_USER_ERROR(dequantized(f.source(), kFour), message);
   }
-}
-
-models::ModelPtr llama_to_quantise() {
-  models::LlamaConfig c;
-  c.vocab_size = 96;
-  c.max_position_embeddings = 32;
-  c.hidden_size = 128;
-  c.num_hidden_layers = 2;
-  c.num_attention_heads = c.num_key_value_heads = 2;
-  c.head_dim = 64;
-  c.intermediate_size = 160;
-  return c.model();
 }
 
 models::ModelPtr bert_to_quantise() {
@@ -291,22 +353,6 @@ models::ModelPtr bert_to_quantise() {
   return c.model();
 }
 
-/// A folder with random weights and without a tokenizer.
-ModelFolder random_folder(const fs::path& folder, const models::Model& model) {
-  std::map<std::string, std::vector<float>> rooms;
-  std::vector<TensorView> views;
-  const FloatWeights values = models::initial_weights(model, 5);
-  for (const models::ParameterInfo& p : model.parameters()) {
-    std::vector<float>& room = rooms[p.name];
-    room.resize(static_cast<size_t>(p.shape.elements()));
-    values(p.name, room);
-    views.push_back({p.name, DType::f32, p.shape, std::as_bytes(std::span(room))});
-  }
-  create_folder(folder);
-  write_model_files(folder, model, views);
-  return open_model(folder, {.reads_tokenizer = false});
-}
-
 std::vector<float> numbers_of(const ModelFolder& folder, const std::string& parameter) {
   std::vector<float> numbers(
       static_cast<size_t>(folder.weights->find(parameter)->shape.elements()));
@@ -317,7 +363,7 @@ std::vector<float> numbers_of(const ModelFolder& folder, const std::string& para
 void expect_round_trip(const models::Model& definition, const FolderQuantization& q,
                        size_t layer_count) {
   const TempFolder folder;
-  const ModelFolder model = random_folder(folder / "model", definition);
+  const ModelFolder model = random_model_folder(folder / "model", definition);
   const std::vector<LinearLayer> layers = linear_layers(model);
   EXPECT_EQ(layers.size(), layer_count);
   const QuantizedModel made(model, q, layers);
@@ -364,9 +410,9 @@ TEST(QuantizedModel, ReadsBackWhatItWrites) {
 
 TEST(QuantizedModel, MatricesThatAreKeptMayBeNarrow) {
   const TempFolder folder;
-  const ModelFolder model = random_folder(folder / "model", *llama_to_quantise());
+  const ModelFolder model = random_model_folder(folder / "model", *llama_to_quantise());
   const QuantizedModel made(model, kEight, linear_layers(model),
-                            QuantizedModel::Kept::matrices_in_bf16);
+                            {.kept = QuantizingOptions::Kept::matrices_in_bf16});
   create_folder(folder / "small");
   made.write(folder / "small");
   const WeightFiles files(folder / "small");
@@ -384,7 +430,7 @@ TEST(QuantizedModel, MatricesThatAreKeptMayBeNarrow) {
 
 TEST(QuantizedModel, ConfigNamesWhatIsKept) {
   const TempFolder folder;
-  const ModelFolder llama = random_folder(folder / "llama", *llama_to_quantise());
+  const ModelFolder llama = random_model_folder(folder / "llama", *llama_to_quantise());
   const std::vector<LinearLayer> layers = linear_layers(llama);
   const auto chosen = chosen_layers(layers, {"down_proj", "h.0"}, 0, "m");
   EXPECT_EQ(chosen.size(), 6u);
@@ -392,7 +438,7 @@ TEST(QuantizedModel, ConfigNamesWhatIsKept) {
   const std::vector<std::string>& ignore = made.quantization().ignore;
   EXPECT_EQ(ignore.size(), 9u);  // 7 layers of the first block, one of the second, the head
   EXPECT_EQ(std::ranges::count(ignore, "lm_head"), 1);
-  const ModelFolder bert = random_folder(folder / "bert", *bert_to_quantise());
+  const ModelFolder bert = random_model_folder(folder / "bert", *bert_to_quantise());
   const QuantizedModel masked(bert, kEight, chosen_layers(linear_layers(bert), {"query"}, 0, "m"));
   // With and without the prefix of the class of a task.
   EXPECT_EQ(std::ranges::count(masked.quantization().ignore,
@@ -402,7 +448,7 @@ TEST(QuantizedModel, ConfigNamesWhatIsKept) {
 
 TEST(QuantizedModel, WhatCannotBeDoneIsRefused) {
   const TempFolder folder;
-  const ModelFolder llama = random_folder(folder / "llama", *llama_to_quantise());
+  const ModelFolder llama = random_model_folder(folder / "llama", *llama_to_quantise());
   const std::vector<LinearLayer> layers = linear_layers(llama);
   EXPECT_USER_ERROR(chosen_layers(layers, {"mlp.down_porj"}, 0, "m"), "has no such layer");
   EXPECT_USER_ERROR(chosen_layers(layers, {"model.layers.0.mlp.down_porj"}, 0, "m"),
@@ -421,7 +467,7 @@ TEST(QuantizedModel, WhatCannotBeDoneIsRefused) {
   gpt2.n_embd = 128;
   gpt2.n_layer = 1;
   gpt2.n_head = 2;
-  EXPECT_USER_ERROR(linear_layers(random_folder(folder / "gpt2", *gpt2.model())),
+  EXPECT_USER_ERROR(linear_layers(random_model_folder(folder / "gpt2", *gpt2.model())),
                     "GPT-2 has its weights as [inputs, outputs] (Conv1D)");
   models::LlamaConfig small;
   small.vocab_size = 32;
@@ -431,14 +477,14 @@ TEST(QuantizedModel, WhatCannotBeDoneIsRefused) {
   small.num_attention_heads = small.num_key_value_heads = 2;
   small.head_dim = 16;
   small.intermediate_size = 48;
-  EXPECT_USER_ERROR(linear_layers(random_folder(folder / "small", *small.model())),
+  EXPECT_USER_ERROR(linear_layers(random_model_folder(folder / "small", *small.model())),
                     "has 16,384 elements");
 }
 
 TEST(QuantizedModel, DamagedWeightsAreNamed) {
   const TempFolder folder;
   const models::ModelPtr definition = llama_to_quantise();
-  const ModelFolder llama = random_folder(folder / "llama", *definition);
+  const ModelFolder llama = random_model_folder(folder / "llama", *definition);
   const auto list = std::make_shared<WeightList>(
       "w", llama.weights,
       [](std::string_view, std::span<float> to) { std::ranges::fill(to, NAN); });

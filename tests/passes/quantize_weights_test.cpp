@@ -8,6 +8,7 @@
 #include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "passes/weights/weight_choice.h"
+#include "support/gpt2.h"
 #include "support/tensors.h"
 
 namespace brrr {
@@ -53,6 +54,45 @@ TEST(QuantizeWeights, ResultsStayNear) {
           test::difference(reference::evaluate(g, in), reference::evaluate(out, in));
       EXPECT_GT(difference, 0);
       EXPECT_LT(difference, most) << quantization.bits << " bits, groups of " << quantization.group;
+    }
+}
+
+/// Rows of a table, multiplied by the same table as a head.
+Graph tied_head() {
+  Graph g;
+  const Value table = g.parameter("table", {kColumns, kTerms});
+  const Value x = embedding(table, g.input("ids", {5}, DType::i32));
+  g.output("logits", matmul(x * 2.0, table, false, true));
+  return g;
+}
+
+TEST(QuantizeWeights, TiedTablesReadTheIntegersOfTheHead) {
+  const Graph g = tied_head();
+  for (const Quantization& q : {Quantization{8, 0, true}, Quantization{8, 32, false}}) {
+    const Graph out = quantize_weights(g, cpu::cpu_backend().target(), q);
+    ValueId table, head;
+    for (NodeId id = 0; id < out.size(); ++id) {
+      if (is(out.node(id), Op::embedding)) table = out.node(id).operands[0];
+      if (out.node(id).op->product) head = out.node(id).operands[1];
+    }
+    EXPECT_EQ(table, head);
+    EXPECT_TRUE(out.type(table).storage.is_quantized());
+    const reference::Tensors in = test::random_inputs(g, 3, -1, 1, kColumns);
+    EXPECT_LT(test::difference(reference::evaluate(g, in), reference::evaluate(out, in)), 0.04);
+    // The table is an input in one form.
+    const Graph whole = run_pipeline(g, cpu::cpu_backend().target(),
+                                     for_inference(DType::bf16, WeightQuantization(q)));
+    EXPECT_EQ(whole.find_input("table"), kNoNode);
+  }
+}
+
+TEST(QuantizeWeights, TablesOfFourBitsStayFloats) {
+  const Graph out =
+      quantize_weights(tied_head(), cpu::cpu_backend().target(), Quantization{4, 32, true});
+  EXPECT_EQ(quantized_products(out), 1u);
+  for (NodeId id = 0; id < out.size(); ++id)
+    if (is(out.node(id), Op::embedding)) {
+      EXPECT_TRUE(out.type(out.node(id).operands[0]).storage.is_plain());
     }
 }
 
@@ -112,6 +152,56 @@ TEST(QuantizeWeights, LoaderKeepsIntegersInPlaceOfParameters) {
     EXPECT_EQ(bytes,
               kTerms * kColumns * bits / 8 + 4 * kColumns * (group == 0 ? 1 : kTerms / group));
   }
+}
+
+/// Two convolutions, the first of which has too few terms, and a weight with folded factors.
+Graph convolutions_last() {
+  Graph g;
+  const Windows same{{1, 1}, {1, 1}, {1, 1, 1, 1}, true};
+  const Value x = g.input("x", {2, 6, 7, 3}, DType::f32);
+  const Value first = conv(x, g.parameter("a", {32, 3, 3, 3}), std::nullopt, same, 1);
+  const Value folded = g.parameter("b", {40, 32, 3, 3}) * g.parameter("s", {40, 1, 1, 1});
+  g.output("y", conv(relu(first), folded, g.parameter("c", {40}), same, 1));
+  return g;
+}
+
+size_t quantized_convolutions(const Graph& g) {
+  size_t n = 0;
+  for (const Node& node : g.nodes())
+    n += is(node, Op::conv) && node.attrs.get_or<int64_t>("left_bits", 0) == 8 &&
+         g.type(node.operands[1]).storage.is_quantized();
+  return n;
+}
+
+TEST(QuantizeWeights, ConvolutionsWithChannelsLast) {
+  const Graph g = convolutions_last();
+  Notes notes;
+  const Graph out = quantize_weights(g, that_runs_everything(), {8, 0, true}, &notes);
+  EXPECT_EQ(quantized_convolutions(out), 1u);
+  EXPECT_EQ(notes, Notes{"1 convolution of 11,520 weights in 8 bits, pictures in 8 bits"});
+  const reference::Tensors in = test::random_inputs(g, 3, -1, 1, 3);
+  const double difference =
+      test::difference(reference::evaluate(g, in), reference::evaluate(out, in));
+  EXPECT_GT(difference, 0);
+  EXPECT_LT(difference, 0.03);
+  // Weight-only forms and 4 bits multiply no integers.
+  for (const Quantization& q : {Quantization{8, 0, false}, Quantization{4, 32, true}})
+    EXPECT_EQ(quantize_weights(g, that_runs_everything(), q), g);
+  // A target without a kernel for it; the weight alone is chosen, not its factors.
+  EXPECT_EQ(quantize_weights(g, Target(), {8, 0, true}), g);
+  for (const bool chosen : {false, true}) {
+    const WeightQuantization q{
+        {8, 0, true}, std::make_shared<const ParameterSet>(ParameterSet{chosen ? "b" : "a"})};
+    const Graph some = quantize_chosen_weights(g, that_runs_everything(), q);
+    EXPECT_EQ(quantized_convolutions(some), chosen ? 1u : 0u);
+  }
+}
+
+TEST(QuantizeWeights, LoaderKeepsIntegersOfConvolutions) {
+  const PipelineOptions options =
+      for_inference(DType::bf16, quantization_of_precision(Precision::int8));
+  const Graph out = run_pipeline(convolutions_last(), cpu::cpu_backend().target(), options);
+  EXPECT_EQ(out.find_input("b"), kNoNode) << "the parameter is not kept";
 }
 
 }  // namespace

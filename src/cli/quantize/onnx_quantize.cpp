@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/quantize/onnx_calibration.h"
 #include "cli/quantize/output_similarity.h"
 #include "cli/quantize/report.h"
 #include "cli/runnable_option.h"
@@ -35,36 +36,50 @@ struct OnnxMeasurements {
   bool is_slower() const { return rows[2].ms.low > rows[1].ms.high; }
 };
 
-OnnxMeasurements measure(const QuantizeOptions& o, const io::QuantizedOnnx& made) {
+/// What the quantised file is called.
+std::string variant_of(const QuantizeOptions& o) {
+  return is_static(o) ? "int8-static" : fmt::format("int{}-weight-only", o.bits);
+}
+
+/// Keeps the smaller similarity of each output of two runs.
+std::vector<OutputSimilarity> worst_of(std::vector<OutputSimilarity> a,
+                                       const std::vector<OutputSimilarity>& b) {
+  if (a.size() != b.size()) return least_similarity(a) <= least_similarity(b) ? a : b;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (b[i].value < a[i].value) a[i] = b[i];
+  return a;
+}
+
+/// Times a run on the first inputs, and compares the outputs on all.
+OnnxMeasurements measure(const QuantizeOptions& o, const std::shared_ptr<const Runnable>& original,
+                         const std::vector<MadeInputs>& inputs, const io::QuantizedOnnx& made) {
   RunnableArguments how;
   how.model = o.model;
-  how.inputs = o.inputs;
-  how.sizes = o.sizes;
   how.device = "cpu";
   how.memory_limit = o.memory_limit;
-  const NamedRunnable plain{onnx::open_module(fs::path(o.model)), std::nullopt};
+  const NamedRunnable plain{original, std::nullopt};
   const NamedRunnable quantised{onnx::open_module(onnx::File::parse(made.bytes(), o.output)),
                                 std::nullopt};
-  const MadeInputs inputs = inputs_of(*plain.runnable, how);
-  say_made_up(inputs);
   OnnxMeasurements m;
   std::vector<std::shared_ptr<infer::Runner>> runners;
-  std::vector<PortValues> outputs;
   std::vector<std::function<void()>> functions;
   const auto file_bytes = static_cast<int64_t>(onnx::File::load(o.model)->bytes());
   const auto add = [&](const std::string& name, const NamedRunnable& runnable, Precision precision,
                        int64_t bytes) {
     how.precision = precision;
     runners.push_back(runner_of(runnable, how));
-    outputs.push_back(runners.back()->run(inputs.values));
     m.rows.push_back({name, bytes});
-    functions.push_back([runner = runners.back().get(), &inputs] { runner->run(inputs.values); });
+    functions.push_back(
+        [runner = runners.back().get(), &inputs] { runner->run(inputs.front().values); });
   };
   add("fp32", plain, Precision::fp32, file_bytes);
   add("bf16", plain, Precision::bfloat16, file_bytes);
-  const auto new_bytes = static_cast<int64_t>(made.bytes().size());
-  add(fmt::format("int{}-weight-only", o.bits), quantised, Precision::fp32, new_bytes);
-  m.outputs = compare_outputs(outputs[0], outputs[2]);
+  add(variant_of(o), quantised, Precision::fp32, static_cast<int64_t>(made.bytes().size()));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto similar =
+        compare_outputs(runners[0]->run(inputs[i].values), runners[2]->run(inputs[i].values));
+    m.outputs = i == 0 ? std::move(similar) : worst_of(std::move(m.outputs), similar);
+  }
   const auto timings = insight::interleave(functions, kSecondsOfRuns);
   for (size_t i = 0; i < timings.size(); ++i) m.rows[i].ms = timings[i];
   return m;
@@ -81,13 +96,29 @@ struct OnnxReport {
   const QuantizeOptions& options;
   const io::QuantizedOnnx& made;
   size_t kept = 0;
+  std::vector<MadeInputs> inputs;    // of calibration and measurements
+  io::ActivationRanges ranges = {};  // of static
   std::optional<OnnxMeasurements> measurements;
 
   /// Percent: how far the least similarity of an output is below 1.
   double distance() const { return 100 * (1 - least_similarity(measurements->outputs)); }
   bool loses_too_much() const { return measurements && distance() > options.max_loss_increase; }
+  /// Returns the bytes of the quantised weights before and after quantising.
+  std::pair<int64_t, int64_t> weight_bytes() const {
+    std::pair<int64_t, int64_t> sum;
+    for (const auto& w : made.weights()) {
+      sum.first += w.plain_bytes;
+      sum.second += w.bytes;
+    }
+    return sum;
+  }
   std::vector<std::string> warnings() const {
     std::vector<std::string> lines;
+    if (is_static(options) && !inputs.front().made.empty())
+      lines.push_back(
+          fmt::format("the ranges of activations come from made-up inputs ({}); give real ones "
+                      "with --input NAME=FILE.npy, several times for several runs",
+                      fmt::join(inputs.front().made, ", ")));
     if (!measurements) return lines;
     if (measurements->outputs.empty())
       lines.push_back(
@@ -105,8 +136,9 @@ struct OnnxReport {
       lines.push_back(
           fmt::format("the distance of an output (1 - similarity) is {:.2f}%, more than "
                       "--max-loss-increase {:g}%; "
-                      "try --keep {}, whose errors are the largest",
-                      distance(), options.max_loss_increase, fmt::join(worst, ",")));
+                      "try --keep {}, whose errors are the largest{}",
+                      distance(), options.max_loss_increase, fmt::join(worst, ","),
+                      is_static(options) ? ", another --range, or --method weight-only" : ""));
     }
     return lines;
   }
@@ -116,9 +148,17 @@ std::string report_text(const OnnxReport& r) {
   const QuantizeOptions& o = r.options;
   const int64_t group = quantization_of(o).group;
   std::string text = fmt::format(
-      "{}: {} of {} weights of MatMul and Gemm in {} bits, weight-only, {}\n", o.model,
-      r.made.weights().size(), r.made.weights().size() + r.kept, o.bits,
+      "{}: {} of {} weights in {} bits, {}, {}\n", o.model, r.made.weights().size(),
+      r.made.weights().size() + r.kept, o.bits, o.method,
       group == 0 ? std::string("a scale for each output") : fmt::format("groups of {}", group));
+  if (is_static(o))
+    text += fmt::format("{} in 8 bits, in {} ranges of {}\n",
+                        counted(std::ssize(r.ranges), "activation"), o.range,
+                        counted(std::ssize(r.inputs), "run"));
+  const auto [plain_bytes, bytes] = r.weight_bytes();
+  text += fmt::format("these weights: {:.2f} MB instead of {:.2f} MB, {:.2f}x smaller\n",
+                      1e-6 * static_cast<double>(bytes), 1e-6 * static_cast<double>(plain_bytes),
+                      static_cast<double>(plain_bytes) / static_cast<double>(bytes));
   if (r.measurements) {
     const OnnxMeasurements& m = *r.measurements;
     text += fmt::format("\n{:<16}  {:>12}  {:>10}\n", "", "on disk", "time a run");
@@ -146,6 +186,14 @@ std::string report_json(const OnnxReport& r, const std::string& written) {
       {"model", r.options.model},       {"bits", r.options.bits},
       {"method", r.options.method},     {"group_size", quantization_of(r.options).group},
       {"bytes", r.made.bytes().size()}, {"kept", r.kept}};
+  const auto [plain_bytes, bytes] = r.weight_bytes();
+  j["weights"] = {{"bytes_before", plain_bytes}, {"bytes", bytes}};
+  if (is_static(r.options)) {
+    j["range"] = r.options.range;
+    j["runs"] = r.inputs.size();
+    j["activations"] = nlohmann::ordered_json::object();
+    for (const auto& [name, range] : r.ranges) j["activations"][name] = {range.low, range.high};
+  }
   if (r.measurements) {
     for (const auto& row : r.measurements->rows)
       j["precisions"].push_back({{"name", row.name}, {"bytes", row.bytes}, {"ms", row.ms.median}});
@@ -165,10 +213,11 @@ std::string report_json(const OnnxReport& r, const std::string& written) {
 }  // namespace
 
 int quantize_onnx_file(const QuantizeOptions& o) {
-  if (o.method != "weight-only")
+  if (o.method == "dynamic")
     usage_error(
-        "--method dynamic: ONNX files are written with quantised weights alone; give --method "
-        "weight-only, or quantise rows, too, while loading: `brrr run --precision int8`");
+        "--method dynamic: ONNX files are written with --method weight-only, or static, which "
+        "rounds activations in ranges of calibration inputs; or quantise rows while loading: "
+        "`brrr run --precision int8`");
   if (!o.output.ends_with(".onnx"))
     usage_error("--output {}: expected a file that ends with .onnx", o.output);
   std::error_code ignored;
@@ -178,9 +227,14 @@ int quantize_onnx_file(const QuantizeOptions& o) {
   const int64_t group = quantization_of(o).group;
   const std::vector<io::OnnxWeight> all = io::onnx_weights(*file, o.bits);
   const std::vector<io::OnnxWeight> chosen = io::chosen_onnx_weights(all, o.keep, group, o.model);
-  const io::QuantizedOnnx made(o.model, o.bits, group, chosen);
-  OnnxReport report{o, made, all.size() - chosen.size(), std::nullopt};
-  if (o.measure) report.measurements = measure(o, made);
+  const std::shared_ptr<const Runnable> original = onnx::open_module(file);
+  std::vector<MadeInputs> inputs;
+  if (o.measure || is_static(o)) inputs = onnx_inputs(*original, o);
+  io::ActivationRanges ranges;
+  if (is_static(o)) ranges = activation_ranges(original, chosen, inputs, o);
+  const io::QuantizedOnnx made(o.model, o.bits, group, chosen, ranges);
+  OnnxReport report{o, made, all.size() - chosen.size(), std::move(inputs), ranges, std::nullopt};
+  if (o.measure) report.measurements = measure(o, original, report.inputs, made);
   const bool is_written = !report.loses_too_much() || o.force;
   publish_report(o, o.json ? report_json(report, is_written ? o.output : "") : report_text(report),
                  report.warnings(), is_written);

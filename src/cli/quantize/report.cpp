@@ -92,6 +92,27 @@ std::string verdict_of(const QuantizeMeasurements& m) {
       100 * q.tokens.agreement);
 }
 
+/// What the layers' outputs lose on the calibration text, means over the layers.
+calibration::LayerErrors mean_errors(const calibration::Calibrator& calibrator) {
+  calibration::LayerErrors mean;
+  for (const auto& [name, errors] : calibrator.errors()) {
+    mean.nearest += errors.nearest;
+    mean.chosen += errors.chosen;
+  }
+  const auto count = static_cast<double>(std::max<size_t>(calibrator.errors().size(), 1));
+  return {mean.nearest / count, mean.chosen / count};
+}
+
+std::string calibration_text(const calibration::Calibrator& calibrator) {
+  const calibration::LayerErrors mean = mean_errors(calibrator);
+  return fmt::format(
+      "calibrated on {} of {}: layers' outputs there move by {:.4f}, and by {:.4f} when weights "
+      "are rounded to nearest ({:.2f}x; means of {})\n",
+      counted(calibrator.text().tokens, "token"), calibrator.text().description, mean.chosen,
+      mean.nearest, mean.chosen / std::max(mean.nearest, 1e-12),
+      counted(std::ssize(calibrator.errors()), "layer"));
+}
+
 }  // namespace
 
 bool QuantizeReport::loses_too_much() const {
@@ -123,6 +144,7 @@ std::string report_text(const QuantizeReport& r) {
       "{}: {} of {} linear layers, {} of {} weights, in {}\n", r.model.folder.string(),
       r.made.layers().size(), all, with_commas(quantised_elements(r.made)),
       with_commas(r.model.definition->parameter_count()), io::description(r.made.quantization()));
+  if (r.calibrator != nullptr) text += calibration_text(*r.calibrator);
   if (r.measurements)
     text += "\n" + table_of(*r.measurements) + "\n" + verdict_of(*r.measurements);
   else
@@ -174,10 +196,25 @@ std::string report_json(const QuantizeReport& r, const std::string& written) {
     j["loss_increase_percent"] = m.loss_increase();
     j["speed_over_bf16"] = m.speedup();
   }
+  if (r.calibrator != nullptr) {
+    const calibration::LayerErrors mean = mean_errors(*r.calibrator);
+    j["calibration"] = {{"text", r.calibrator->text().description},
+                        {"tokens", r.calibrator->text().tokens},
+                        {"output_error", mean.chosen},
+                        {"output_error_of_nearest", mean.nearest}};
+  }
   j["layers"] = AnyJson::array();
-  for (const io::QuantizedLayer* l : by_error(r.made))
-    j["layers"].push_back(
-        {{"name", l->layer.name()}, {"error", l->error}, {"bytes", l->stored_bytes(q.packed)}});
+  for (const io::QuantizedLayer* l : by_error(r.made)) {
+    AnyJson layer{
+        {"name", l->layer.name()}, {"error", l->error}, {"bytes", l->stored_bytes(q.packed)}};
+    if (r.calibrator != nullptr)
+      if (const auto errors = r.calibrator->errors().find(l->layer.parameter);
+          errors != r.calibrator->errors().end()) {
+        layer["output_error"] = errors->second.chosen;
+        layer["output_error_of_nearest"] = errors->second.nearest;
+      }
+    j["layers"].push_back(std::move(layer));
+  }
   j["warnings"] = r.warnings();
   j["output"] = written.empty() ? AnyJson() : AnyJson(written);
   return io::json_line(j) + "\n";

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "calibration/calibrator.h"
 #include "cli/quantize/measure.h"
 #include "cli/quantize/quantize_options.h"
 
@@ -13,9 +14,10 @@ namespace brrr::cli {
 struct QuantizeReport {
   const io::ModelFolder& model;
   const io::QuantizedModel& made;
-  std::vector<io::LinearLayer> kept;                 // layers that --keep names
-  std::optional<QuantizeMeasurements> measurements;  // nothing: --no-measure
-  double most_increase = 0;                          // --max-loss-increase, percent
+  std::vector<io::LinearLayer> kept;                    // layers that --keep names
+  std::optional<QuantizeMeasurements> measurements;     // nothing: --no-measure
+  double most_increase = 0;                             // --max-loss-increase, percent
+  const calibration::Calibrator* calibrator = nullptr;  // null: nothing was calibrated
 
   /// Whether the loss increases by more than --max-loss-increase.
   bool loses_too_much() const;

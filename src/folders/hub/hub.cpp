@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/tell.h"
 #include "folders/hub/hub_download.h"
+#include "folders/hub/hub_gguf.h"
 #include "folders/weights.h"
 
 namespace brrr::io {
@@ -27,17 +28,29 @@ bool means_a_folder(const HubName& name) {
   return owner == "runs" || fs::is_directory(owner, ignored);
 }
 
+/// The GGUF file that a name means, where the snapshot has it: of a name without a type, where
+/// there is no other model. Without the network the only file will do, too.
+fs::path gguf_in_cache(const HubName& name, const fs::path& snapshot) {
+  if (snapshot.empty() || (name.gguf_type.empty() && holds_model(snapshot))) return {};
+  if (!name.gguf_type.empty()) return gguf_in(snapshot, name.gguf_type);
+  const fs::path usual = gguf_in(snapshot, kUsualGgufType);
+  return usual.empty() && !offline_variable().empty() ? gguf_in(snapshot, "") : usual;
+}
+
 }  // namespace
 
 fs::path model_from_hub(const HubName& name) {
   const fs::path snapshot = find_snapshot(name);
-  const bool is_usable = !snapshot.empty() && holds_model(snapshot);
-  const std::string missing = snapshot.empty() ? "" : missing_in(snapshot);
+  if (const fs::path file = gguf_in_cache(name, snapshot); !file.empty()) return file;
+  const bool is_usable = name.gguf_type.empty() && !snapshot.empty() && holds_model(snapshot);
+  const std::string missing = snapshot.empty()         ? ""
+                              : name.gguf_type.empty() ? missing_in(snapshot)
+                                                       : "the GGUF file " + name.gguf_type;
   if (is_usable && missing.empty()) return snapshot;
   const std::string forbidden = offline_variable();
   if (!name.can_be_downloaded() || means_a_folder(name) || !forbidden.empty()) {
     if (is_usable) return snapshot;
-    if (!snapshot.empty()) refuse_pickled(snapshot);
+    if (!snapshot.empty() && name.gguf_type.empty()) refuse_pickled(snapshot);
     if (!name.can_be_downloaded() || means_a_folder(name)) return {};
     const std::string lack =
         snapshot.empty()

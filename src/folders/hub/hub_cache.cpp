@@ -8,7 +8,9 @@
 #include "base/encoding/ascii.h"
 #include "base/errors.h"
 #include "base/system_text.h"
+#include "folders/hub/hub_gguf.h"
 #include "folders/weights.h"
+#include "formats/gguf/gguf_file.h"
 
 namespace brrr::io {
 namespace {
@@ -51,9 +53,15 @@ bool is_commit(std::string_view name) {
 
 std::optional<HubName> parse_hub_name(const std::string& text) {
   HubName name;
-  const size_t at = std::min(text.find('@'), text.size());
-  name.id = text.substr(0, at);
-  if (at < text.size()) name.revision = text.substr(at + 1);
+  std::string whole = text;
+  if (const size_t colon = text.rfind(':'); colon != std::string::npos) {
+    name.gguf_type = text.substr(colon + 1);
+    whole.resize(colon);
+    if (!is_name_part(name.gguf_type) || whole.find('/') == std::string::npos) return std::nullopt;
+  }
+  const size_t at = std::min(whole.find('@'), whole.size());
+  name.id = whole.substr(0, at);
+  if (at < whole.size()) name.revision = whole.substr(at + 1);
   for (const char* known : {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"})
     if (name.id == known) name.id = "openai-community/" + name.id;
   const size_t slash = std::min(name.id.find('/'), name.id.size());
@@ -85,6 +93,24 @@ fs::path find_snapshot(const HubName& name) {
   for (const auto& found : {models, others})
     if (!found.empty()) return *std::max_element(found.begin(), found.end());
   return {};
+}
+
+fs::path gguf_in(const fs::path& snapshot, const std::string& type) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (auto entry = fs::recursive_directory_iterator(snapshot, error);
+       !error && entry != fs::recursive_directory_iterator(); entry.increment(error))
+    if (entry->is_regular_file(error))
+      files.push_back(entry->path().lexically_relative(snapshot).string());
+  const std::vector<std::string> parts = gguf_files_of(files, type);
+  if (parts.empty()) return {};
+  const fs::path first = snapshot / parts[0];
+  // Several files are parts 1 to N of N; one file is whole, or one part of several.
+  const bool is_split = first.stem().string().find("-of-") != std::string::npos;
+  for (int64_t count = 2; is_split && count <= 99'999; ++count)
+    if (const auto part = gguf_part(first, 1, count); part)
+      return *part == first && std::ssize(parts) == count ? first : fs::path();
+  return first;
 }
 
 bool is_web_page(const fs::path& file) {

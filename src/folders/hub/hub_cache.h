@@ -14,11 +14,16 @@ namespace brrr::io {
 struct HubName {
   std::string id;                 // "ORG/NAME"; old caches also have names without a slash
   std::string revision = "main";  // a branch, a tag or a commit
+  std::string gguf_type = {};     // of a GGUF file: "Q4_K_M"; "": no type was named
   bool can_be_downloaded() const { return id.find('/') != std::string::npos; }
-  std::string text() const { return revision == "main" ? id : id + "@" + revision; }
+  std::string text() const {
+    return id + (revision == "main" ? "" : "@" + revision) +
+           (gguf_type.empty() ? "" : ":" + gguf_type);
+  }
 };
 
-/// Reads "ORG/NAME[@REVISION]"; GPT-2's sizes need no ORG. Nothing where it cannot be such a name.
+/// Reads "ORG/NAME[@REVISION][:TYPE]"; GPT-2's sizes need no ORG, TYPE names a GGUF file. Nothing
+/// where it cannot be such a name.
 std::optional<HubName> parse_hub_name(const std::string& text);
 
 /// Whether a name is a commit.
@@ -33,6 +38,10 @@ fs::path find_snapshot(const HubName& name);
 /// Whether a file begins like a page of HTML: what a login page of a network left in a cache whose
 /// program did not check what it downloaded.
 bool is_web_page(const fs::path& file);
+
+/// The GGUF file of a snapshot that a name means (gguf_files_of), the first of its parts; an empty
+/// path where there is none, or a part is missing.
+fs::path gguf_in(const fs::path& snapshot, const std::string& type);
 
 /// What a snapshot lacks to be used as a model: "model.safetensors", "its tokenizer"; "" where it
 /// is complete. A web page in place of a small file is missing, too.

@@ -15,6 +15,7 @@
 #include "base/human.h"
 #include "base/sha1.h"
 #include "base/tell.h"
+#include "folders/hub/hub_gguf.h"
 #include "folders/weights.h"
 #include "formats/json_file.h"
 #include "text/tokenizer.h"
@@ -67,8 +68,8 @@ bool is_wanted(const std::string& file) {
            (own == "/config.json" || own == "/model.safetensors");
   }
   for (const char* name :
-       {"config.json", "generation_config.json", "chat_template.jinja", "modules.json",
-        "sentence_bert_config.json", "config_sentence_transformers.json"})
+       {"config.json", "generation_config.json", "quantize_config.json", "chat_template.jinja",
+        "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"})
     if (file == name) return true;
   const auto tokenizers = tokenizer_file_names();
   return std::find(tokenizers.begin(), tokenizers.end(), file) != tokenizers.end();
@@ -131,7 +132,29 @@ void HubDownload::refuse_weights() const {
       name_.text(), kSingleWeights, what, folder, name_.id, folder, conversion_command(folder));
 }
 
+std::vector<std::string> HubDownload::choose_gguf() const {
+  const bool has_weights = has(kSingleWeights) || has(kWeightIndex);
+  if (name_.gguf_type.empty() && has_weights) return {};
+  std::vector<std::string> files = gguf_files_of(listing_.files, name_.gguf_type);
+  const std::vector<std::string> types = gguf_types_in(listing_.files);
+  if (!files.empty() || (types.empty() && name_.gguf_type.empty())) return files;
+  if (types.empty()) user_error("{} has no GGUF files; leave :{} out", name_.id, name_.gguf_type);
+  HubName named = name_;
+  named.gguf_type = types[0];
+  if (name_.gguf_type.empty())
+    user_error("{} has GGUF files of several types and none is {}: name one, as {}; it has {}",
+               name_.text(), kUsualGgufType, named.text(), fmt::join(types, ", "));
+  user_error("{} has no GGUF file of the type {}: name another, as {}; it has {}", name_.id,
+             name_.gguf_type, named.text(), fmt::join(types, ", "));
+}
+
 std::vector<HubFile> HubDownload::choose() {
+  if (const std::vector<std::string> parts = choose_gguf(); !parts.empty()) {
+    gguf_ = parts[0];
+    std::vector<HubFile> files;
+    for (const std::string& part : parts) files.push_back(describe(part));
+    return files;
+  }
   if (!has("config.json"))
     user_error("{} has no config.json: it is not a model that Brrr reads", name_.text());
   const bool in_shards = !has(kSingleWeights) && has(kWeightIndex);
@@ -322,7 +345,7 @@ fs::path HubDownload::run() {
     create_folder(ref.parent_path());
     write_file_atomically(ref, listing_.commit);
   }
-  return snapshot_;
+  return gguf_.empty() ? snapshot_ : snapshot_ / gguf_;
 }
 
 }  // namespace brrr::io

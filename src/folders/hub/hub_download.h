@@ -17,12 +17,15 @@ class HubDownload {
  public:
   explicit HubDownload(const HubName& name);
 
-  /// Says what it will download, does so, and returns the snapshot. Throws UserError.
+  /// Says what it will download, does so, and returns the snapshot, or the first part of the GGUF
+  /// file in it that the name means. Throws UserError.
   fs::path run();
 
  private:
   /// The files that the model needs, its weights last.
   std::vector<HubFile> choose();
+  /// The files of the GGUF file that the name means; empty where it means none.
+  std::vector<std::string> choose_gguf() const;
   [[noreturn]] void refuse_weights() const;
   bool has(const std::string& file) const;
   HubFile describe(const std::string& file) const;
@@ -44,6 +47,7 @@ class HubDownload {
   HubName name_;
   HubClient client_;
   fs::path folder_, blobs_, snapshot_;
+  std::string gguf_;  // the first part of the GGUF file that is downloaded; "": none
   HubListing listing_;
   std::optional<Progress> progress_;
   uint64_t done_bytes_ = 0;  // of files that are complete

@@ -6,6 +6,8 @@
 #include "base/errors.h"
 #include "folders/generation_settings.h"
 #include "folders/model_folder.h"
+#include "folders/quantized/compressed_tensors.h"
+#include "formats/gguf/gguf_file.h"
 #include "formats/json_file.h"
 #include "formats/safetensors.h"
 #include "text/tokenizer.h"
@@ -102,8 +104,14 @@ void write_quantized_folder(const fs::path& to, const fs::path& from,
                             const FolderQuantization& quantization) {
   remove_model_checksums(to);
   const fs::path config = from / "config.json";
-  const std::string text = with_quantization(read_file(config), quantization, config.string());
-  copy_texts(from, to);
+  const std::string text =
+      is_gguf_file(from) ? with_quantization(read_definition(from)->config_json(DType::bf16),
+                                             quantization, from.string())
+                         : with_quantization(read_file(config), quantization, config.string());
+  if (is_gguf_file(from))
+    load_tokenizer(from)->save(to);
+  else
+    copy_texts(from, to);
   // transformers before version 5 refuses a file that does not say which framework its layout is
   // of.
   write_safetensors(to / kSingleWeights, tensors, {{"format", "pt"}});

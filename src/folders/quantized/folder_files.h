@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "folders/quantized/compressed_tensors.h"
+#include "folders/quantized/quantized_folder.h"
 #include "models/model.h"
 
 namespace brrr::io {

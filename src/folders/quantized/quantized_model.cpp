@@ -106,6 +106,29 @@ std::string LinearLayer::name() const {
                                          : tensor;
 }
 
+ParameterSet linear_weights(const models::Model& model) {
+  const auto uses = uses_of_matrices(model);
+  ParameterSet names;
+  for (const models::ParameterInfo& p : model.parameters())
+    if (is_of_a_linear_layer(p, uses)) names.insert(p.name);
+  return names;
+}
+
+void refuse_conv1d(const models::Model& model, const QuantizedWeights& found,
+                   const std::string& what) {
+  const models::FileNames names = model.file_names();
+  for (const auto& [parameter, use] : uses_of_matrices(model)) {
+    if (!use.multiplied || use.transposed_only) continue;
+    const bool has_prefix = std::string_view(parameter).starts_with(names.prefix);
+    const std::string inner = has_prefix ? parameter.substr(names.prefix.size()) : parameter;
+    if (found.weights.contains(parameter) || found.weights.contains(inner))
+      user_error(
+          "{}: {} is quantised as [outputs, inputs], and {} multiplies by [inputs, outputs] "
+          "(Conv1D), which is not read; use the folder that it was made from",
+          what, parameter, model.architecture().title);
+  }
+}
+
 WeightSizes weight_sizes(const models::Model& model) {
   constexpr int64_t kGroup = 32;
   const auto uses = uses_of_matrices(model);
@@ -201,9 +224,9 @@ int64_t QuantizedLayer::stored_bytes(bool is_packed) const {
 }
 
 QuantizedModel::QuantizedModel(const ModelFolder& model, const FolderQuantization& quantization,
-                               const std::vector<LinearLayer>& layers, Kept kept)
+                               const std::vector<LinearLayer>& layers, QuantizingOptions options)
     : model_(model),
-      kept_(kept),
+      options_(std::move(options)),
       quantization_(quantization),
       files_(open_weight_source(model.folder)) {
   // compressed-tensors has weights alone in packed form, whatever their bits.
@@ -215,9 +238,16 @@ QuantizedModel::QuantizedModel(const ModelFolder& model, const FolderQuantizatio
     back.resize(weight.size());
     model.read(l.parameter, weight);
     check_finite(weight, l.tensor, model.folder.string());
+    options_.changes.apply(l.parameter, weight, l.inputs);
     QuantizedLayer q;
     q.layer = l;
-    q.matrix = quantize(weight, {l.outputs, l.inputs, quantization.bits, quantization.group});
+    const auto other = options_.forms.find(l.tensor);
+    if (other != options_.forms.end() &&
+        other->second != IntegerGrid{quantization.bits, quantization.group})
+      quantization_.others[l.name()] = other->second;
+    const IntegerGrid grid = quantization_.grid_of(l.name());
+    const IntegerForm form{l.outputs, l.inputs, grid.bits, grid.group};
+    q.matrix = options_.quantizer ? options_.quantizer(l, weight, form) : quantize(weight, form);
     dequantize(q.matrix.form, q.matrix.integers, q.matrix.scales, back);
     q.error = relative_error(weight, back);
     layers_.push_back(std::move(q));
@@ -227,7 +257,9 @@ QuantizedModel::QuantizedModel(const ModelFolder& model, const FolderQuantizatio
 }
 
 bool QuantizedModel::is_narrowed(const TensorView& kept) const {
-  return kept_ == Kept::matrices_in_bf16 && kept.dtype == DType::f32 && kept.shape.rank() == 2;
+  if (kept.storage.is_blocks()) return true;
+  return options_.kept == QuantizingOptions::Kept::matrices_in_bf16 && kept.dtype == DType::f32 &&
+         kept.shape.rank() == 2;
 }
 
 int64_t QuantizedModel::stored_bytes() const {
@@ -236,7 +268,8 @@ int64_t QuantizedModel::stored_bytes() const {
   int64_t bytes = 0;
   files_->each([&](const TensorView& t) {
     const auto at = by_tensor.find(t.name);
-    bytes += at == by_tensor.end() ? static_cast<int64_t>(t.bytes.size()) / (is_narrowed(t) ? 2 : 1)
+    const DType dtype = is_narrowed(t) ? DType::bf16 : t.dtype;
+    bytes += at == by_tensor.end() ? t.shape.elements() * static_cast<int64_t>(bytes_of(dtype))
                                    : at->second->stored_bytes(quantization_.packed);
   });
   return bytes;
@@ -248,40 +281,75 @@ ModelFolder QuantizedModel::as_read_back() const {
   folder.definition = model_.definition;
   folder.generation = model_.generation;
   folder.quantization = quantization_;
+  folder.products = {{quantization_.bits, quantization_.group}, true};
+  for (const auto& [layer, grid] : quantization_.others)
+    folder.products.grid.bits = std::max(folder.products.grid.bits, grid.bits);
   auto names = std::make_shared<ParameterSet>();
   const auto make = [this](std::string_view parameter, std::span<float> to) {
+    if (const auto vector = options_.changes.vectors.find(parameter);
+        vector != options_.changes.vectors.end()) {
+      std::ranges::copy(vector->second, to.begin());
+      return;
+    }
     const auto at = std::ranges::find_if(
         layers_, [&](const QuantizedLayer& q) { return q.layer.parameter == parameter; });
+    if (at == layers_.end()) return model_.read(parameter, to);
     dequantize(at->matrix.form, at->matrix.integers, at->matrix.scales, to);
   };
   const auto list = std::make_shared<WeightList>(model_.weights->what(), model_.weights, make);
   for (const QuantizedLayer& q : layers_) {
     names->insert(q.layer.parameter);
-    list->add({q.layer.parameter, DType::f32, Shape({q.layer.outputs, q.layer.inputs}), {}});
+    const Shape shape({q.layer.outputs, q.layer.inputs});
+    list->add({q.layer.parameter, DType::f32, shape, {}});
+    list->add({integers_name(q.layer.parameter, static_cast<int>(q.matrix.form.bits)), DType::i8,
+               shape, std::as_bytes(std::span(q.matrix.integers))});
+    list->add({scales_name(q.layer.parameter), DType::f32,
+               Shape({q.layer.outputs, q.matrix.form.groups()}),
+               std::as_bytes(std::span(q.matrix.scales))});
   }
+  for (const auto& [name, values] : options_.changes.vectors)
+    list->add({name, DType::f32, Shape({std::ssize(values)}), {}});
   model_.weights->each([&](const TensorView& t) {
-    if (!names->contains(t.name)) list->add(t);
+    if (list->find(t.name) == nullptr) list->add(t);
   });
   folder.weights = list;
   folder.quantized = std::move(names);
   return folder;
 }
 
+std::map<std::string, const std::vector<float>*> QuantizedModel::changed_tensors() const {
+  std::map<std::string, const std::vector<float>*> tensors;
+  for (const auto& [parameter, values] : options_.changes.vectors)
+    tensors[find_parameter(*files_, model_.definition->file_names(), parameter)->name] = &values;
+  return tensors;
+}
+
 void QuantizedModel::write(const fs::path& folder) const {
+  const std::map<std::string, const std::vector<float>*> changed = changed_tensors();
   std::map<std::string, const QuantizedLayer*> by_tensor;
   for (const QuantizedLayer& q : layers_) by_tensor[q.layer.tensor] = &q;
   std::vector<TensorView> tensors;
   std::deque<std::vector<int32_t>> words;
   std::deque<std::vector<int64_t>> shapes;
-  std::deque<std::vector<std::byte>> narrowed;
+  std::deque<std::vector<std::byte>> converted;
   files_->each([&](const TensorView& t) {
     const auto at = by_tensor.find(t.name);
     if (at == by_tensor.end()) {
       TensorView kept = t;
-      if (is_narrowed(t)) {
-        kept.dtype = DType::bf16;
-        kept.bytes = narrowed.emplace_back(t.bytes.size() / 2);
-        convert(t.dtype, t.bytes.data(), kept.dtype, narrowed.back().data(), t.shape.elements());
+      const auto room = [&](DType dtype) -> std::vector<std::byte>& {
+        return converted.emplace_back(static_cast<size_t>(t.shape.elements()) * bytes_of(dtype));
+      };
+      if (const auto values = changed.find(t.name); values != changed.end()) {
+        std::vector<std::byte>& bytes = room(t.dtype);
+        convert(DType::f32, std::as_bytes(std::span(*values->second)).data(), t.dtype, bytes.data(),
+                t.shape.elements());
+        kept.bytes = bytes;
+      } else if (is_narrowed(t) || t.bytes.empty()) {
+        if (is_narrowed(t)) kept.dtype = DType::bf16;
+        kept.storage = {};
+        std::vector<std::byte>& bytes = room(kept.dtype);
+        read_as(*files_, t, kept.dtype, bytes);
+        kept.bytes = bytes;
       }
       return tensors.push_back(std::move(kept));
     }

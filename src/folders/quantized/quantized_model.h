@@ -1,6 +1,8 @@
 #pragma once
 // A model whose linear layers are quantised, in memory: what `brrr quantize` measures and writes.
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -8,6 +10,8 @@
 
 #include "folders/model_folder.h"
 #include "folders/quantized/integer_matrix.h"
+#include "folders/quantized/weight_changes.h"
+#include "passes/weights/weight_choice.h"
 
 namespace brrr::io {
 
@@ -25,6 +29,15 @@ struct LinearLayer {
 /// Throws UserError where the folder is quantised already, has no such layer, or has its weights as
 /// [inputs, outputs] (GPT-2), which compressed-tensors does not know.
 std::vector<LinearLayer> linear_layers(const ModelFolder& model);
+
+/// Returns the names of the weights that quantisation may change: the linear layers of the model's
+/// blocks that are large enough, stored as [outputs, inputs] or [inputs, outputs].
+ParameterSet linear_weights(const models::Model& model);
+
+/// Throws UserError where a quantised format, which stores [outputs, inputs], holds weights that
+/// the model multiplies by as [inputs, outputs] (Conv1D of GPT-2).
+void refuse_conv1d(const models::Model& model, const QuantizedWeights& found,
+                   const std::string& what);
 
 /// Bytes of a model's weights.
 struct WeightSizes {
@@ -54,17 +67,29 @@ struct QuantizedLayer {
   int64_t stored_bytes(bool is_packed) const;
 };
 
-class QuantizedModel {
- public:
+/// Chooses the integers of a layer's weight; `weight` [outputs, inputs] has the model's changes.
+using LayerQuantizer = std::function<IntegerMatrix(
+    const LinearLayer& layer, std::span<const float> weight, const IntegerForm& form)>;
+
+struct QuantizingOptions {
   /// What is not quantised stays as it is in the files.
   enum class Kept {
-    as_stored,
+    as_stored,         // but blocks of a GGUF file, which are rounded to bf16
     matrices_in_bf16,  // but matrices of f32, which are rounded to bf16
   };
+  Kept kept = Kept::as_stored;
+  /// Layers in another form than the rest, by their tensors.
+  std::map<std::string, IntegerGrid> forms = {};
+  LayerQuantizer quantizer = {};  // empty: each number becomes the nearest integer
+  WeightChanges changes = {};     // made before quantising
+};
+
+class QuantizedModel {
+ public:
   /// Quantises the layers. `model` outlives this. Throws UserError, which names the tensor, for
   /// weights that are not finite.
   QuantizedModel(const ModelFolder& model, const FolderQuantization& quantization,
-                 const std::vector<LinearLayer>& layers, Kept kept = Kept::as_stored);
+                 const std::vector<LinearLayer>& layers, QuantizingOptions options = {});
 
   const std::vector<QuantizedLayer>& layers() const { return layers_; }
   /// With the list of layers that are kept.
@@ -79,9 +104,11 @@ class QuantizedModel {
 
  private:
   bool is_narrowed(const TensorView& kept) const;
+  /// The new values of the vectors that change, by the names of their tensors.
+  std::map<std::string, const std::vector<float>*> changed_tensors() const;
 
   const ModelFolder& model_;
-  Kept kept_;
+  QuantizingOptions options_;
   FolderQuantization quantization_;
   std::shared_ptr<const WeightSource> files_;
   std::vector<QuantizedLayer> layers_;

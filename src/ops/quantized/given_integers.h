@@ -9,6 +9,9 @@
 
 namespace brrr {
 
+/// The shape of the scales of a quantised matrix.
+Shape scales_shape(const Quantized& q, const Shape& matrix);
+
 /// Returns the matrix (integers - zeros) * scales of {dtype} in {storage}, which must be quantised
 /// panels whose groups are those of `scales`. Operands: integers i8 or u8 [R, C]; scales f32, bf16
 /// or f16, one for each group, [groups, C] for axis 0 or [R, groups] for axis 1; zeros i8 or u8 of

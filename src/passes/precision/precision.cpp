@@ -57,8 +57,9 @@ Precision parse_precision(const std::string& text, PrecisionUse use) {
           std::ranges::find(row.spellings, text) != row.spellings.end())
         usage_error(
             "{} is for a trained model that only runs: `plan` and `profile` take it with "
-            "--inference; to train, use bf16 and quantise afterwards with `brrr quantize`",
-            text);
+            "--inference; to train for it, use --qat {}, or bf16 and quantise afterwards with "
+            "`brrr quantize`",
+            text, text);
   const std::vector<Precision> list = precisions_for(use);
   std::vector<std::vector<std::string>> choices;
   for (const Precision p : list) choices.push_back(spellings_of(p));

@@ -12,6 +12,34 @@
 namespace brrr {
 namespace {
 
+/// Whether a node only moves or converts its one operand.
+bool passes_on(const Node& node) {
+  return node.operands.size() == 1 && is(node, Op::cast, Op::reshape, Op::transpose, Op::slice);
+}
+
+/// Whether a region of the node has its operand as the right operand of a product or convolution.
+bool multiplies_in_region(const Node& node, size_t operand) {
+  for (const Graph* const body : regions_of(node)) {
+    // The inputs of a region are the node's last operands.
+    const size_t skipped = node.operands.size() - body->inputs().size();
+    if (operand < std::max<size_t>(skipped, 1)) continue;
+    const NodeId input = body->find_input(fmt::format("a{}", operand - skipped));
+    if (input == kNoNode) continue;
+    std::vector<bool> is_same(body->size());
+    is_same[input] = true;
+    for (NodeId id = 0; id < body->size(); ++id) {
+      const Node& inner = body->node(id);
+      for (size_t i = 0; i < inner.operands.size(); ++i) {
+        if (!is_same[inner.operands[i].node]) continue;
+        if (inner.op->op_class == OpClass::contraction && i == 1) return true;
+        if (inner.op->runs_regions && multiplies_in_region(inner, i)) return true;
+        if (passes_on(inner)) is_same[id] = true;
+      }
+    }
+  }
+  return false;
+}
+
 bool is_narrow_float(DType t) { return is_float(t) && bytes_of(t) < 4; }
 
 class Deriver {
@@ -74,25 +102,37 @@ class Deriver {
     return is_constant || node.results[0].bytes() <= most || may_grow(id);
   }
 
-  /// Marks the nodes that compute right operands of products and convolutions from parameters and
-  /// constants alone, and those that compute what a store packs.
+  /// Marks the nodes that compute right operands of products and convolutions, those in regions
+  /// included, from parameters and constants alone, and those that compute what a store packs.
   void find_factors() {
-    std::vector<bool> is_fixed(in_.size());
-    for (NodeId id = 0; id < in_.size(); ++id)
+    std::vector<bool> is_fixed(in_.size()), is_of_integers(in_.size());
+    for (NodeId id = 0; id < in_.size(); ++id) {
+      is_of_integers[id] =
+          in_.is_input(id) ? is_integer(in_.type({id, 0}).dtype)
+                           : std::ranges::any_of(in_.node(id).operands,
+                                                 [&](ValueId v) { return is_of_integers[v.node]; });
       is_fixed[id] = in_.is_input(id) ? in_.role(id) == Role::parameter
                                       : std::ranges::all_of(in_.node(id).operands, [&](ValueId v) {
                                           return is_fixed[v.node];
                                         });
+    }
     is_factor_.resize(in_.size());
     is_packed_.resize(in_.size());
     for (auto id = static_cast<NodeId>(in_.size()); id-- > 0;) {
       const Node& node = in_.node(id);
       const bool multiplies = node.op->op_class == OpClass::contraction;
-      const bool packs = is(node, Op::store) && is_integer(in_.type(node.operands[0]).dtype);
+      // What is stored in 16 bits or less takes no more memory than a parameter of floats.
+      const auto is_narrow = [&](ValueId v) {
+        const DType t = in_.type(v).dtype;
+        return is_integer(t) || (is_narrow_float(t) && !is_of_integers[v.node]);
+      };
+      const bool packs = is(node, Op::store) && is_narrow(node.operands[0]);
       for (size_t i = 0; i < node.operands.size(); ++i) {
         const NodeId of = node.operands[i].node;
         if (in_.is_input(of) || !is_fixed[of]) continue;
-        if (is_factor_[id] || (multiplies && i == 1)) is_factor_[of] = true;
+        if (is_factor_[id] || (multiplies && i == 1) ||
+            (node.op->runs_regions && multiplies_in_region(node, i)))
+          is_factor_[of] = true;
         if (is_packed_[id] || packs) is_packed_[of] = true;
       }
     }

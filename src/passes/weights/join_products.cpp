@@ -4,6 +4,7 @@
 
 #include "ops/ops.h"
 #include "passes/passes.h"
+#include "passes/weights/weight_choice.h"
 
 namespace brrr {
 namespace {
@@ -24,12 +25,14 @@ struct Key {
   ValueId left;
   bool transposed;  // the right operands
   DType right, result;
+  std::string form;  // form_of_parameter()
   auto operator<=>(const Key&) const = default;
 };
 
 class Joiner {
  public:
-  explicit Joiner(const Graph& in) : in_(in), uses_(count_uses(in)), only_reader_(in.size()) {
+  Joiner(const Graph& in, const WeightQuantization& quantization)
+      : in_(in), q_(quantization), uses_(count_uses(in)), only_reader_(in.size()) {
     for (NodeId id = 0; id < in.size(); ++id)
       for (const ValueId& v : in.node(id).operands) only_reader_[v.node] = id;
     std::map<Key, Group> groups;
@@ -99,7 +102,8 @@ class Joiner {
     const ValueId w = node.operands[1];
     if (!is_parameter(w) || uses_[w.node][0] != 1 || in_.type(w).shape.rank() != 2)
       return std::nullopt;
-    return Key{node.operands[0], form->transpose_b, in_.type(w).dtype, node.results[0].dtype};
+    return Key{node.operands[0], form->transpose_b, in_.type(w).dtype, node.results[0].dtype,
+               form_of_parameter(q_, in_.input_name(w.node))};
   }
 
   /// Maps a parameter, which is copied first if it comes after the node that is being replaced.
@@ -132,6 +136,7 @@ class Joiner {
   }
 
   const Graph& in_;
+  const WeightQuantization& q_;
   std::vector<std::vector<uint32_t>> uses_;
   std::vector<NodeId> only_reader_;  // of a node with one reader; else the last reader
   std::map<NodeId, Group> groups_;   // by the first product
@@ -142,6 +147,23 @@ class Joiner {
 
 }  // namespace
 
-Graph join_products(const Graph& graph, Notes* notes) { return Joiner(graph).run(notes); }
+std::string form_of_parameter(const WeightQuantization& q, const std::string& parameter) {
+  // Blocks are packed one by one, without floats between.
+  if (q.blocks != nullptr && q.blocks->contains(parameter)) return parameter;
+  if (q.only != nullptr && !q.only->contains(parameter)) return "floats";
+  if (q.given == nullptr) return "";
+  const auto at = q.given->find(parameter);
+  if (at == q.given->end()) return "";
+  return fmt::format("{} {}", at->second.bits, at->second.group);
+}
+
+Graph join_products(const Graph& graph, Notes* notes) {
+  return join_quantized_products(graph, {}, notes);
+}
+
+Graph join_quantized_products(const Graph& graph, const WeightQuantization& quantization,
+                              Notes* notes) {
+  return Joiner(graph, quantization).run(notes);
+}
 
 }  // namespace brrr

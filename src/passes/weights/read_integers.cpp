@@ -36,6 +36,12 @@ struct GivenWeight {
   int32_t group = 0;           // terms that share a scale; 0: all
 };
 
+/// Rows (integers - zero) * scale of a product, with one scale and one zero point for all.
+struct GivenRows {
+  ValueId integers, scale;
+  int64_t zero = 0;
+};
+
 class IntegerReader {
  public:
   IntegerReader(const Graph& in, const Target& target, const Quantization& quantization)
@@ -52,16 +58,24 @@ class IntegerReader {
       const std::optional<ProductForm> form = product_form(in_.node(id));
       if (!form || form->transpose_a) return false;
       const auto weight = weight_of(in_.node(id), *form);
-      if (!weight || !suits(id, *form, *weight)) return false;
+      if (!weight) return false;
+      if (const auto rows = rows_of(in_.node(id).operands[0]);
+          rows && suits_integer_rows(id, *form, *weight)) {
+        multiply_integers(r, id, *form, *weight, *rows);
+        return true;
+      }
+      if (!suits(id, *form, *weight)) return false;
       multiply(r, id, *form, *weight);
       return true;
     });
     if (products_ == 0) return in_;
     if (notes)
       notes->push_back(fmt::format(
-          "{} the integers of the file{}",
+          "{} the integers of the file{}{}",
           products_ == 1 ? "1 product reads" : fmt::format("{} products read", products_),
-          quantization_.of_rows ? ", rows in 8 bits" : ""));
+          quantization_.of_rows ? ", rows in 8 bits" : "",
+          integer_products_ > 0 ? fmt::format(", {} with rows of integers", integer_products_)
+                                : ""));
     return drop_dead(std::move(out));
   }
 
@@ -151,6 +165,38 @@ class IntegerReader {
     return type.shape.rank() <= w.shape.rank() && is_float(type.dtype) &&
            bytes_of(type.dtype) <= 4 && !is_fp8(type.dtype) &&
            padded(type.shape, w).size(shared_axis(w, axis)) == 1;
+  }
+
+  // -- the form of the rows
+
+  std::optional<GivenRows> rows_of(ValueId v) const {
+    if (is(node(v), Op::cast) && is_float(in_.type(node(v).operands[0]).dtype))
+      v = node(v).operands[0];
+    if (!is(node(v), Op::mul) || !shape(v).is_static()) return std::nullopt;
+    for (const size_t side : {0, 1}) {
+      GivenRows rows;
+      rows.scale = node(v).operands[1 - side];
+      ValueId x = node(v).operands[side];
+      if (!shape(rows.scale).is_static() || shape(rows.scale).elements() != 1) continue;
+      if (is(node(x), Op::sub)) {
+        const std::optional<int64_t> zero = one_zero(node(x).operands[1]);
+        if (!zero) continue;
+        rows.zero = *zero;
+        x = node(x).operands[0];
+      }
+      if (!is(node(x), Op::cast) || shape(x) != shape(v)) continue;
+      rows.integers = node(x).operands[0];
+      if (is_byte(in_.type(rows.integers).dtype)) return rows;
+    }
+    return std::nullopt;
+  }
+
+  /// The only element of a constant, if it is an integer of 8 bits.
+  std::optional<int64_t> one_zero(ValueId v) const {
+    if (!from_constants_[v.node] || !range_of_zeros(v)) return std::nullopt;
+    const auto known = constant(v);
+    if (!known || known->data.size() != 1) return std::nullopt;
+    return static_cast<int64_t>(known->data[0]);
   }
 
   // -- the range of the integers
@@ -246,6 +292,22 @@ class IntegerReader {
     return target_.runs(alone, alone.add(op(Op::matmul), operands, attrs_of(product, form)));
   }
 
+  /// Whether there is a kernel for exact products, which needs one scale for each column. One that
+  /// does not read panels would pack the weight in each run.
+  bool suits_integer_rows(NodeId id, const ProductForm& form, const GivenWeight& w) const {
+    const Type& left = in_.type(in_.node(id).operands[0]);
+    if (w.group > 0 || w.zeros || w.drops_padding || w.shape.rank() != 2 ||
+        in_.type(w.integers).dtype != DType::i8 || !left.shape.is_static() ||
+        left.shape.size(-1) > ops::kMostQuantizedTerms)
+      return false;
+    Graph alone;
+    const std::vector<ValueId> operands{alone.input("a", Type{DType::i8, left.shape}).id,
+                                        alone.input("b", Type{DType::i8, w.shape}).id};
+    const NodeId product = alone.add(op(Op::matmul), operands,
+                                     {{"transpose_a", false}, {"transpose_b", form.transpose_b}});
+    return target_.runs(alone, product) && target_.reads_panels(alone, product);
+  }
+
   /// One element for each group, as `store` takes them: [groups, N] or [N, groups].
   static Value for_each_group(Value v, const GivenWeight& w, int axis) {
     Shape full = w.shape, groups;
@@ -300,13 +362,45 @@ class IntegerReader {
     r.bind({id, 0}, y);
   }
 
+  /// (a - za) sa * b sb = (a b - za * the sums of b's columns) sa sb, where a is i8: less 128 if it
+  /// was u8, as its zero point.
+  void multiply_integers(Rewriter& r, NodeId id, const ProductForm& form, const GivenWeight& w,
+                         const GivenRows& rows) {
+    constexpr int64_t kHalf = 128;
+    const Node& product = in_.node(id);
+    r.enter_scope_of(id);
+    const std::vector<Value> old = r.operands(id);
+    Graph& g = r.out();
+    Value a = r.map(rows.integers);
+    int64_t zero = rows.zero;
+    if (a.dtype() == DType::u8) {
+      a = cast(cast(a, DType::i32) - scalar(g, kHalf, DType::i32), DType::i8);
+      zero -= kHalf;
+    }
+    const Value b = r.map(w.integers);
+    const auto times_b = [&](Value left) { return matmul(left, b, false, form.transpose_b); };
+    Value y = times_b(a);
+    // The sums are a product, too, so that all that reads b reads panels.
+    if (zero != 0)
+      y = y - reshape(times_b(full(g, {1, a.shape().size(-1)}, 1, DType::i8)), {y.shape()[-1]}) *
+                  scalar(g, zero, DType::i32);
+    const Value columns = reshape(for_each_group(r.map(w.scales), w, form.transpose_b ? 1 : 0),
+                                  {w.shape[form.transpose_b ? 0 : 1]});
+    const Value scale = reshape(r.map(rows.scale), {});
+    y = cast(y, DType::f32) * (cast(columns, DType::f32) * cast(scale, DType::f32));
+    if (form.has_bias) y = y + cast(old[2], DType::f32);
+    ++products_;
+    ++integer_products_;
+    r.bind({id, 0}, cast(y, product.results[0].dtype));
+  }
+
   const Graph& in_;
   const Target& target_;
   Quantization quantization_;
   std::vector<bool> from_parameters_;  // made of parameters and constants
   std::vector<bool> from_constants_;   // made of constants alone
   std::map<std::pair<ValueId, bool>, Value> stored_;
-  size_t products_ = 0;
+  size_t products_ = 0, integer_products_ = 0;  // the latter are among the former
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "base/human.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
+#include "passes/weights/made_of_parameters.h"
 
 namespace brrr {
 namespace {
@@ -25,25 +26,6 @@ bool is_parameters(const Graph& g, ValueId value) {
   if (g.is_input(value.node)) return is_parameter(g, value);
   return node.op->derives_weights && node.operands.size() > 1 &&
          std::ranges::all_of(node.operands, [&](ValueId v) { return is_parameter(g, v); });
-}
-
-/// Marks the nodes that are made of parameters and constants alone, but no constants.
-std::vector<bool> made_of_parameters(const Graph& g) {
-  std::vector<bool> is_fixed(g.size()), has_parameter(g.size());
-  for (NodeId id = 0; id < g.size(); ++id) {
-    const Node& node = g.node(id);
-    if (g.is_input(id)) {
-      is_fixed[id] = has_parameter[id] = g.role(id) == Role::parameter;
-      continue;
-    }
-    is_fixed[id] = !node.op->draws_random && !node.op->runs_regions;
-    for (const ValueId& v : node.operands) {
-      is_fixed[id] = is_fixed[id] && is_fixed[v.node];
-      has_parameter[id] = has_parameter[id] || has_parameter[v.node];
-    }
-    has_parameter[id] = has_parameter[id] && is_fixed[id];
-  }
-  return has_parameter;
 }
 
 /// How a product or a loss head reads its weight, operand 1; nothing: it is neither.

@@ -29,8 +29,10 @@ size_t bytes_of_character(std::string_view text, size_t at) {
   return decode_utf8(as_bytes(text.data() + at), as_bytes(text.data() + text.size())).bytes;
 }
 
-/// A merge for every two pieces that make a third, ordered by its score. SentencePiece asks for the
-/// two together, so a character needs no piece of its own to be merged; BpeModel knows only pieces.
+}  // namespace
+
+// SentencePiece looks two neighbours up together, so it can merge a character that is no piece of
+// its own; BpeModel knows only pieces.
 BpeModel bpe_model_of(const SentencePieceModel& from, const std::string& where) {
   BpeModel model;
   model.alphabet = BpeModel::Alphabet::characters;
@@ -40,7 +42,8 @@ BpeModel bpe_model_of(const SentencePieceModel& from, const std::string& where) 
     const SentencePieceModel::Piece& piece = from.pieces[id];
     model.bytes += piece.text;
     model.offsets.push_back(static_cast<uint32_t>(model.bytes.size()));
-    const bool is_character = bytes_of_character(piece.text, 0) == piece.text.size();
+    const bool is_character =
+        !piece.text.empty() && bytes_of_character(piece.text, 0) == piece.text.size();
     if (piece.kind == Kind::unused)
       user_error("{}: piece {} ({}) is UNUSED, which is supported for Unigram alone", where, id,
                  in_quotes(piece.text));
@@ -98,6 +101,8 @@ BpeModel bpe_model_of(const SentencePieceModel& from, const std::string& where) 
       model.fallback_ids[byte] = id;
   return model;
 }
+
+namespace {
 
 UnigramModel unigram_model_of(const SentencePieceModel& from) {
   UnigramModel model;

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "text/bpe/tokenizer_bpe.h"
+#include "text/sentencepiece/sentencepiece_model.h"
 #include "text/tokenizer.h"
 
 namespace brrr::io {
@@ -16,5 +18,10 @@ namespace brrr::io {
 /// behind it. `where` is the path of the model, for errors. Throws UserError.
 std::unique_ptr<Tokenizer> read_sentencepiece(std::map<std::string, std::string> files,
                                               const std::string& where);
+
+/// The model of BPE with these pieces: a merge for every two that make a third, in the order of its
+/// score. Throws UserError, in which `where` names the file, for unused pieces and for pieces with
+/// a character that is no piece.
+BpeModel bpe_model_of(const SentencePieceModel& from, const std::string& where);
 
 }  // namespace brrr::io

@@ -13,6 +13,7 @@
 #include "backend/cpu/products/gemm.h"
 #include "backend/cpu/segment_starts.h"
 #include "ops/op.h"
+#include "ops/quantized/int8_rows.h"
 
 namespace brrr::cpu {
 namespace {
@@ -65,6 +66,9 @@ AttentionProblem::AttentionProblem(const NodeView& node) {
   q = source(places.q, places.heads, form.q_strides());
   k = source(places.k, places.kv_heads, form.k_strides());
   v = source(places.v, places.kv_heads, form.v_strides());
+  if (form.has_int8_keys)
+    for (HeadRows* rows : {&k, &v})
+      rows->scales = ops::Int8RowsLayout(node.in[rows->at]).first_scale;
   y = {form.gradient ? form.y : 0, places.heads, form.y_strides(), places.y_in_rows};
   if (form.starts) y.step.batch = 0;
   dy = y;
@@ -190,6 +194,26 @@ AttentionRun::Rows AttentionRun::key_rows(const HeadRows& rows, int64_t kv_head,
   for (int64_t at = i; at < i + n; ++at, to += bytes)
     std::memcpy(to, row_at(at / p_.block_rows, at % p_.block_rows), static_cast<size_t>(bytes));
   return {space, width};
+}
+
+void AttentionRun::widen_keys(const HeadRows& rows, int64_t kv_head, int64_t i, int64_t n,
+                              int64_t width, float* to, int64_t ld) const {
+  const auto* bytes = static_cast<const std::byte*>(args_.in[rows.at]);
+  const auto* integers = reinterpret_cast<const int8_t*>(bytes);
+  const auto* scales = reinterpret_cast<const float*>(bytes + rows.scales);
+  const auto widen = [&](int64_t first, int64_t count, float* part) {
+    attention_rows().widen_integers(
+        {integers + first, rows.row(), scales + first / width, rows.row() / width}, width, count,
+        part, ld);
+  };
+  if (table_ == nullptr) return widen(offset(rows, kv_head, i), n, to);
+  const int32_t* const blocks = table_ + kv_sequence(kv_head) * p_.table_columns;
+  for (int64_t done = 0; done < n;) {
+    const int64_t block = blocks[(i + done) / p_.block_rows], row = (i + done) % p_.block_rows;
+    const int64_t count = std::min(p_.block_rows - row, n - done);
+    widen(rows.offset(kv_head, block * p_.block_rows + row), count, to + done * ld);
+    done += count;
+  }
 }
 
 void AttentionRun::clear_rows_outside(const HeadRows& rows, int64_t width) const {
@@ -357,6 +381,7 @@ std::string refuse_tiles(const NodeView& node, GemmPath path) {
   if (dtype != DType::bf16) return fmt::format("dtype {}: only bf16", name_of(dtype));
   if (std::string refusal = gemm_refusal(path, dtype); !refusal.empty()) return refusal;
   if (form_of(node).blocks) return "keys in blocks of a pool";
+  if (form_of(node).has_int8_keys) return "keys in int8 rows";
   return refuse_attention(node);
 }
 
@@ -373,7 +398,7 @@ std::vector<KernelEntry> attention_kernels() {
   };
   add("flash_amx", GemmPath::kAmx, TileUnit::amx);
   add("flash_avx512_bf16", GemmPath::kPairs, TileUnit::pairs);
-  list.push_back({Op::attention, "flash", refuse_attention, attention_forward});
+  list.push_back({Op::attention, "flash", refuse_attention, attention_forward, kKnowsStorage});
   list.push_back({Op::attention_grad, "flash", refuse_attention, attention_backward});
   return list;
 }

@@ -40,6 +40,7 @@ struct HeadRows {
   int64_t heads = 1;
   HeadStrides step;
   bool beside = false;  // heads lie side by side in a row
+  int64_t scales = -1;  // int8 rows: offset of their scales in bytes; -1: the rows are floats
   int64_t row() const { return step.row; }
   int64_t offset(int64_t head, int64_t i) const {
     return step.first + head / heads * step.batch + head % heads * step.head + i * step.row;
@@ -76,6 +77,8 @@ struct AttentionProblem {
 
   explicit AttentionProblem(const NodeView& node);
   bool is_ragged() const { return starts >= 0; }
+  /// Whether keys and values lie in int8 rows, with a scale for each head.
+  bool has_int8_keys() const { return k.scales >= 0; }
   /// Whether keys and values lie in blocks of a pool of s rows.
   bool in_blocks() const { return blocks >= 0; }
   int64_t kv_head(int64_t head) const { return head / group; }
@@ -132,6 +135,10 @@ class AttentionRun {
   /// they are contiguous or lie in consecutive blocks, and are copied to `space` [n, width] if not.
   Rows key_rows(const HeadRows& rows, int64_t kv_head, int64_t i, int64_t n, int64_t width,
                 void* space) const;
+  /// Converts keys or values [i, i + n) of a head from int8 rows to f32. `to` is [n, ld]; columns
+  /// beyond `width` become zero.
+  void widen_keys(const HeadRows& rows, int64_t kv_head, int64_t i, int64_t n, int64_t width,
+                  float* to, int64_t ld) const;
   void* out(const HeadRows& rows, int64_t head, int64_t i = 0) const {
     return static_cast<std::byte*>(args_.out[rows.at]) + p_.bytes(offset(rows, head, i));
   }

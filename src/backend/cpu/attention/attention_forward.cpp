@@ -8,7 +8,9 @@
 // once for all heads that share them where there are tasks enough without.
 //
 // Keys are packed for the products once for all blocks of queries. Keys in blocks of a KV cache are
-// packed by each block of queries instead, so that scratch memory does not grow with the cache.
+// packed by each block of queries instead, so that scratch memory does not grow with the cache. A
+// block of keys in int8 rows is converted and packed for a single query, too, whose heads that
+// share it are the rows of one product.
 
 #include <algorithm>
 #include <limits>
@@ -31,16 +33,21 @@ class Forward final : public Kernel {
     one_query_ = p_.t == 1 && !p_.is_ragged();
     prepares_keys_ = !one_query_ && !p_.in_blocks();
     if (one_query_ || p_.in_blocks()) heads_at_once_ = heads_of_one_query(p_, slots_);
-    copy_v_ = !one_query_ && (!reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.v));
+    copy_v_ = p_.has_int8_keys() ||
+              (!one_query_ && (!reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.v)));
     ScratchLayout layout, slot;
     if (prepares_keys_) {
       packed_ = PackedRowLayout(p_.sequence_kv_heads, p_.sequences, p_.s, p_.is_ragged(), kKeyBlock,
                                 gemm_.nr);
       packed_k_ = layout.take_floats(packed_.rows() * p_.d);
       if (copy_v_) float_v_ = layout.take_floats(p_.key_rows() * padded(p_.dv));
-    } else if (p_.in_blocks()) {
+    } else if (p_.in_blocks() || p_.has_int8_keys()) {
       packed_k_ = slot.take_floats(blocks_of(kKeyBlock, gemm_.nr) * gemm_.nr * p_.d);
       if (copy_v_) float_v_ = slot.take_floats(kKeyBlock * padded(p_.dv));
+    }
+    if (p_.has_int8_keys()) {
+      gathered_k_ = slot.take_floats(gemm_.nr * p_.d);
+    } else if (p_.in_blocks()) {
       gathered_k_ = slot.take(p_.bytes(kKeyBlock * p_.d));
       gathered_v_ = slot.take(p_.bytes(kKeyBlock * p_.dv));
     }
@@ -91,17 +98,35 @@ class Forward final : public Kernel {
     return one_query_ || (p_.in_blocks() && run.rows.queries(run.rows.sequence(head)) == 1);
   }
 
-  /// Operands for a block of keys: packed keys and f32 values, or, for a single query, both
-  /// unpacked in their own dtype.
+  /// Operands for a block of keys: packed keys and f32 values, or, for a single query that reads
+  /// rows, both unpacked in their own dtype.
   struct KeyBlock {
     const float* packed_k;
     FloatRows float_v;
     AttentionRun::Rows k, v;
   };
-  void pack_keys(const AttentionRun::Rows& k, int64_t n, float* to) const {
-    packing_.pack_b(p_.dtype, k.data, k.row, true, p_.d, n, to);
+  /// Packs keys [k0, k0 + n) of a head for products. Keys in int8 rows are converted one panel at a
+  /// time.
+  void pack_keys(const Run& run, int64_t kv_head, int64_t k0, int64_t n, int slot,
+                 float* to) const {
+    float* const gathered = in_slot(run, slot, gathered_k_);
+    if (!p_.has_int8_keys()) {
+      const AttentionRun::Rows k = run.rows.key_rows(p_.k, kv_head, k0, n, p_.d, gathered);
+      return packing_.pack_b(p_.dtype, k.data, k.row, true, p_.d, n, to);
+    }
+    for (int64_t j = 0; j < n; j += gemm_.nr) {
+      const int64_t count = std::min(gemm_.nr, n - j);
+      run.rows.widen_keys(p_.k, kv_head, k0 + j, count, p_.d, gathered, p_.d);
+      packing_.pack_b(DType::f32, gathered, p_.d, true, p_.d, count, to + j * p_.d);
+    }
   }
-  void widen_values(const AttentionRun::Rows& v, int64_t n, float* to) const {
+  /// Converts values [k0, k0 + n) of a head to f32 rows [n, padded(dv)].
+  void widen_values(const Run& run, int64_t kv_head, int64_t k0, int64_t n, int slot,
+                    float* to) const {
+    if (p_.has_int8_keys())
+      return run.rows.widen_keys(p_.v, kv_head, k0, n, p_.dv, to, padded(p_.dv));
+    const AttentionRun::Rows v =
+        run.rows.key_rows(p_.v, kv_head, k0, n, p_.dv, in_slot(run, slot, gathered_v_));
     copies_.widen(v.data, v.row, p_.dv, n, to, padded(p_.dv));
   }
 
@@ -109,21 +134,19 @@ class Forward final : public Kernel {
   void prepare_keys(const Run& run) {
     if (!prepares_keys_ || p_.t == 0) return;
     key_blocks_.divide(run.rows, p_.sequences, true, p_.sequence_kv_heads, kKeyBlock);
-    parallel_pieces(key_blocks_.count(), slots_, [&](int64_t task, int) {
+    parallel_pieces(key_blocks_.count(), slots_, [&](int64_t task, int slot) {
       const auto [kv_head, index, blocks] = key_blocks_[task];
       const int64_t k0 = index * kKeyBlock,
                     queries = run.rows.queries(run.rows.kv_sequence(kv_head));
       const KeyRange seen = run.rows.visible(kv_head * p_.group, 0, queries, kKeyBlock);
       const int64_t n = std::min(kKeyBlock, seen.end - k0);
       if (n <= 0 || k0 < seen.begin) return;
-      pack_keys({run.rows.in(p_.k, kv_head, k0), p_.k.row()}, n, packed_keys(run, kv_head, k0));
-      if (copy_v_)
-        widen_values({run.rows.in(p_.v, kv_head, k0), p_.v.row()}, n,
-                     float_values(run, kv_head, k0));
+      pack_keys(run, kv_head, k0, n, slot, packed_keys(run, kv_head, k0));
+      if (copy_v_) widen_values(run, kv_head, k0, n, slot, float_values(run, kv_head, k0));
     });
   }
 
-  KeyBlock key_block(const Run& run, int64_t kv_head, int64_t k0, int64_t n, bool one_query,
+  KeyBlock key_block(const Run& run, int64_t kv_head, int64_t k0, int64_t n, bool reads_rows,
                      int slot) const {
     if (prepares_keys_) {
       const auto* v = static_cast<const float*>(run.rows.in(p_.v, kv_head, k0));
@@ -134,22 +157,26 @@ class Forward final : public Kernel {
               {}};
     }
     KeyBlock block{};
-    block.k = run.rows.key_rows(p_.k, kv_head, k0, n, p_.d, in_slot(run, slot, gathered_k_));
-    block.v = run.rows.key_rows(p_.v, kv_head, k0, n, p_.dv, in_slot(run, slot, gathered_v_));
-    if (one_query) {
+    const auto rows = [&](const HeadRows& which, int64_t width, int64_t gathered) {
+      return run.rows.key_rows(which, kv_head, k0, n, width, in_slot(run, slot, gathered));
+    };
+    if (reads_rows) {
+      block.k = rows(p_.k, p_.d, gathered_k_);
+      block.v = rows(p_.v, p_.dv, gathered_v_);
       fetch_rows(p_, block.k, n, p_.d);
       fetch_rows(p_, block.v, n, p_.dv);
       return block;
     }
     float* const packed = in_slot(run, slot, packed_k_);
-    pack_keys(block.k, n, packed);
+    pack_keys(run, kv_head, k0, n, slot, packed);
     block.packed_k = packed;
     if (copy_v_) {
       float* const values = in_slot(run, slot, float_v_);
-      widen_values(block.v, n, values);
+      widen_values(run, kv_head, k0, n, slot, values);
       block.float_v = {values, padded(p_.dv)};
     } else {
-      block.float_v = {static_cast<const float*>(block.v.data), block.v.row};
+      const AttentionRun::Rows v = rows(p_.v, p_.dv, gathered_v_);
+      block.float_v = {static_cast<const float*>(v.data), v.row};
     }
     return block;
   }
@@ -168,7 +195,7 @@ class Forward final : public Kernel {
 
   /// scores: [count, kKeyBlock] = scale q kᵀ of n keys.
   void score(const Run& run, const KeyBlock& keys, const FloatRows& q, int64_t count, int64_t n,
-             bool one_query, int slot, float* scores) const {
+             bool reads_rows, int slot, float* scores) const {
     GemmBlock block;
     block.rows = count;
     block.cols = n;
@@ -180,7 +207,7 @@ class Forward final : public Kernel {
     block.alpha = p_.scale;
     block.c = scores;
     block.ldc = kKeyBlock;
-    if (!one_query) {
+    if (!reads_rows) {
       block.set_packed(keys.packed_k, gemm_.nr);
       return gemm_.multiply(block);
     }
@@ -215,7 +242,7 @@ class Forward final : public Kernel {
 
   /// sums: [count, padded(dv)] = or += probabilities v of n keys.
   void weigh(const Run& run, const KeyBlock& keys, const float* probabilities, int64_t count,
-             int64_t n, bool add, bool one_query, int slot, float* sums) const {
+             int64_t n, bool add, bool reads_rows, int slot, float* sums) const {
     GemmBlock block;
     block.rows = count;
     block.cols = p_.dv;
@@ -227,7 +254,7 @@ class Forward final : public Kernel {
     block.c = sums;
     block.ldc = padded(p_.dv);
     block.load_c = add;
-    if (!one_query) {
+    if (!reads_rows) {
       block.b = keys.float_v.data;
       block.b_k = keys.float_v.ld;
       return multiply_unpacked(gemm_, block);
@@ -245,7 +272,7 @@ class Forward final : public Kernel {
   /// Computes the block of queries that begins at t0 of one head, or, with `shared_heads` > 0, the
   /// single query of that many heads, which share their keys.
   void query_block(const Run& run, int64_t head, int64_t t0, int64_t shared_heads, int slot) const {
-    const bool one_query = shared_heads > 0;
+    const bool one_query = shared_heads > 0, reads_rows = one_query && !p_.has_int8_keys();
     const int64_t queries = run.rows.queries(run.rows.sequence(head));
     const int64_t count = one_query ? shared_heads : std::min(kQueryBlock, queries - t0);
     const int64_t kv_head = p_.kv_head(head), ld = padded(p_.dv);
@@ -259,15 +286,15 @@ class Forward final : public Kernel {
     AttentionRun::Space space;
     for (int64_t k0 = begin; k0 < end; k0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, end - k0);
-      const KeyBlock keys = key_block(run, kv_head, k0, n, one_query, slot);
-      score(run, keys, q, count, n, one_query, slot, scores);
+      const KeyBlock keys = key_block(run, kv_head, k0, n, reads_rows, slot);
+      score(run, keys, q, count, n, reads_rows, slot, scores);
       for (int64_t r = 0; r < count; ++r) {
         const ScoreRow row = run.rows.row(one_query ? head + r : head, one_query ? 0 : t0 + r, k0,
                                           n, scores + r * kKeyBlock, space);
         const float factor = rows_.forward(row, states[r]);
         if (k0 > begin && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
       }
-      weigh(run, keys, scores, count, n, k0 > begin, one_query, slot, sums);
+      weigh(run, keys, scores, count, n, k0 > begin, reads_rows, slot, sums);
     }
     if (!one_query)
       return finish_queries(p_, run.args, run.rows, head, t0, count, states, sums, ld);

@@ -239,6 +239,29 @@ void widen(const void* from, int64_t from_ld, int64_t cols, int64_t rows, float*
   }
 }
 
+HWY_INLINE VF load_integers(const int8_t* p) {
+  const hn::Rebind<int8_t, DF> d;
+  return hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LoadU(d, p)));
+}
+
+void widen_integers(const IntegerRows& from, int64_t cols, int64_t rows, float* to, int64_t to_ld) {
+  // Rows of several heads side by side are too far apart for the hardware prefetcher.
+  constexpr int64_t kRowsAhead = 16;
+  const int8_t* x = from.integers;
+  for (int64_t r = 0; r < rows; ++r, x += from.ld, to += to_ld) {
+    for (int64_t c = 0; c < cols; c += 64) __builtin_prefetch(x + kRowsAhead * from.ld + c, 0, 3);
+    const VF scale = splat(from.scales[r * from.scales_ld]);
+    int64_t i = 0;
+    for (; i + kLanes <= cols; i += kLanes) store(hn::Mul(scale, load_integers(x + i)), to + i);
+    if (i < cols) {
+      int8_t rest[kLanes] = {};
+      std::memcpy(rest, x + i, static_cast<size_t>(cols - i));
+      store_part(hn::Mul(scale, load_integers(rest)), to + i, cols - i);
+    }
+    zero_hidden(to, cols, to_ld);
+  }
+}
+
 template <typename T>
 void narrow(const float* from, int64_t from_ld, int64_t cols, int64_t rows, void* to,
             int64_t to_ld) {
@@ -249,9 +272,15 @@ void narrow(const float* from, int64_t from_ld, int64_t cols, int64_t rows, void
 }
 
 template <bool kInstruction>
-constexpr AttentionRows kRows = {
-    kLanes, &forward, &backward, &forward_narrow<kInstruction>, &backward_narrow<kInstruction>,
-    &scale, &divide,  &dot};
+constexpr AttentionRows kRows = {kLanes,
+                                 &forward,
+                                 &backward,
+                                 &forward_narrow<kInstruction>,
+                                 &backward_narrow<kInstruction>,
+                                 &scale,
+                                 &divide,
+                                 &dot,
+                                 &widen_integers};
 constexpr RowCopies kCopies[] = {
     {&widen<float>, &narrow<float>}, {&widen<Bf16>, &narrow<Bf16>}, {&widen<F16>, &narrow<F16>}};
 

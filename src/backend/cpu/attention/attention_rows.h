@@ -27,6 +27,14 @@ struct RowState {
   float top, total;
 };
 
+/// Rows of integers of one head and their scales; distances between rows in elements.
+struct IntegerRows {
+  const int8_t* integers;
+  int64_t ld;
+  const float* scales;
+  int64_t scales_ld;
+};
+
 struct AttentionRows {
   int64_t lanes;  // floats of a vector
 
@@ -47,6 +55,10 @@ struct AttentionRows {
   /// may hang on keys that the query does not see.
   void (*divide)(float* y, float total, int64_t n);
   float (*dot)(const float* a, const float* b, int64_t n);
+  /// Reads rows of integers, one scale for each: to[r, c] = scales[r * scales_ld] * from[r, c], f32
+  /// [rows, to_ld], zero beyond cols.
+  void (*widen_integers)(const IntegerRows& from, int64_t cols, int64_t rows, float* to,
+                         int64_t to_ld);
 };
 const AttentionRows& attention_rows();
 

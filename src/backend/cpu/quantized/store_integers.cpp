@@ -2,12 +2,13 @@
 // unaligned, as it lies in a file.
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <limits>
 
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/quantized/integer_rounding.h"
 #include "backend/cpu/quantized/pack_integers.h"
+#include "backend/cpu/quantized/store_blocks.h"
+#include "backend/cpu/quantized/store_int8_rows.h"
 #include "base/integer_panels.h"
 #include "base/storage.h"
 #include "base/threads/parallel.h"
@@ -66,7 +67,8 @@ class PanelWriter {
       for (int64_t k = first; k < end; k += kTerms) {
         const int64_t count = std::min(kTerms, end - k);
         source_.read(x, column, k, count, values);
-        for (int64_t j = 0; j < columns; ++j) top[j] = top_of(values + j * kTerms, count, top[j]);
+        for (int64_t j = 0; j < columns; ++j)
+          top[j] = largest_magnitude(values + j * kTerms, count, top[j]);
       }
       float* of_group = scales + g * kPanelColumns;
       for (int64_t j = 0; j < kPanelColumns; ++j)
@@ -81,26 +83,13 @@ class PanelWriter {
   }
 
  private:
-  /// Returns the largest magnitude, or NaN if an element is not finite. Bit patterns of magnitudes
-  /// are ordered like the magnitudes, with infinity and NaN last.
-  static float top_of(const float* x, int64_t count, float top) {
-    constexpr uint32_t kInfinite = 0x7f800000;
-    uint32_t most = std::bit_cast<uint32_t>(top);
-    for (int64_t i = 0; i < count; ++i)
-      most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
-    return most < kInfinite ? std::bit_cast<float>(most) : std::numeric_limits<float>::quiet_NaN();
-  }
   /// Writes the integers of column `j` for the terms from k0 on; k0 is a multiple of 8.
   void put(const float* x, int64_t count, float scale, int64_t k0, int64_t j,
            uint8_t* integers) const {
-    constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to whole numbers
     const auto most = static_cast<float>(form_.most());
     uint8_t stored[kTerms];
-    for (int64_t i = 0; i < count; ++i) {
-      const float whole = scale > 0 ? x[i] / scale + kRound - kRound : 0.0f;
-      stored[i] = static_cast<uint8_t>(static_cast<int>(std::min(std::max(whole, -most), most)) +
-                                       form_.offset());
-    }
+    for (int64_t i = 0; i < count; ++i)
+      stored[i] = static_cast<uint8_t>(nearest_integer(x[i], scale, most) + form_.offset());
     for (int64_t i = 0; i < count; ++i) {
       uint8_t& byte = integers[form_.place(k0 + i, j)];
       if (form_.bits == 8)
@@ -138,15 +127,19 @@ std::vector<KernelEntry> store_integer_kernels() {
   const auto accepts = [](const NodeView& node) -> std::string {
     const Type& y = node.out()[0];
     if (node.in.size() != 1) return "the integers are given";
+    if (!node.in[0].storage.is_plain()) return "x does not lie in rows";
     if (!y.storage.is_quantized() || y.storage.layout == Layout::rows)
       return "no integers in panels";
     if (y.dtype != DType::f32 && y.dtype != DType::bf16 && y.dtype != DType::f16)
       return fmt::format("a matrix of {}: only f32, bf16 and f16", name_of(y.dtype));
     return "";
   };
-  return {
+  std::vector<KernelEntry> list{
       {Op::store, "integer_panels", accepts, integer_panels_kernel, kKnowsStorage, kAllOperands},
       given_integers_kernel()};
+  for (auto* more : {int8_rows_kernels, block_store_kernels})
+    for (KernelEntry& entry : more()) list.push_back(std::move(entry));
+  return list;
 }
 
 }  // namespace brrr::cpu

@@ -1,0 +1,14 @@
+#pragma once
+// brrr export MODEL --output FILE.gguf: a model as one file for llama.cpp.
+
+#include <string>
+
+namespace brrr::cli {
+
+/// `type`: the kind of file ("Q4_K_M"); "": as the weights are stored. Throws UserError.
+int export_gguf(const std::string& model, const std::string& type, const std::string& output);
+
+/// "F32, F16, ...": what `type` may be.
+std::string gguf_types_text();
+
+}  // namespace brrr::cli

@@ -1,0 +1,118 @@
+// A folder that another program quantised (GPTQ), through every verb that takes a model.
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "e2e/encoder_runs.h"
+#include "formats/json_file.h"
+#include "formats/safetensors.h"
+
+namespace brrr::test {
+namespace {
+
+/// The linear layers of a folder's model.safetensors as GPTQ of 4 bits in groups of 32, symmetric.
+void write_gptq_folder(const fs::path& from, const fs::path& to) {
+  constexpr int64_t kGroup = 32, kOfWord = 8;
+  create_folder(to);
+  for (const auto& entry : fs::directory_iterator(from))
+    if (entry.path().filename().string().starts_with("tokenizer"))
+      fs::copy_file(entry.path(), to / entry.path().filename());
+  io::Json config = io::parse_json(read_file(from / "config.json"), "config.json");
+  config["quantization_config"] = {
+      {"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}, {"sym", true}};
+  write_file_atomically(to / "config.json", config.dump());
+
+  const io::SafetensorsFile file(from / "model.safetensors");
+  std::deque<std::vector<uint32_t>> words;
+  std::deque<std::vector<uint16_t>> scales;
+  std::vector<TensorView> tensors;
+  for (const TensorView& t : file.tensors()) {
+    if (t.name.find("_proj.weight") == std::string::npos) {
+      tensors.push_back(t);
+      continue;
+    }
+    const int64_t outputs = t.shape.size(0), inputs = t.shape.size(1);
+    std::vector<float> values(static_cast<size_t>(outputs * inputs));
+    io::copy_as_f32(t, values);
+    auto& q = words.emplace_back(static_cast<size_t>(inputs / kOfWord * outputs));
+    auto& zeros =
+        words.emplace_back(static_cast<size_t>(inputs / kGroup * outputs / kOfWord), 0x77777777U);
+    auto& s = scales.emplace_back(static_cast<size_t>(inputs / kGroup * outputs));
+    for (int64_t n = 0; n < outputs; ++n)
+      for (int64_t first = 0; first < inputs; first += kGroup) {
+        const std::span<const float> group(values.data() + n * inputs + first, kGroup);
+        float most = 0;
+        for (const float x : group) most = std::max(most, std::fabs(x));
+        uint16_t& scale = s[static_cast<size_t>(first / kGroup * outputs + n)];
+        scale = f16_from_float(2 * most / 15);
+        for (int64_t i = 0; i < kGroup; ++i) {
+          const float whole =
+              std::nearbyint(group[static_cast<size_t>(i)] / float_from_f16(scale)) + 8;
+          const auto stored = static_cast<uint32_t>(std::clamp(whole, 0.0F, 15.0F));
+          const int64_t k = first + i;
+          q[static_cast<size_t>(k / kOfWord * outputs + n)] |= stored << (4 * (k % kOfWord));
+        }
+      }
+    const std::string layer = t.name.substr(0, t.name.size() - std::string(".weight").size());
+    tensors.push_back({layer + ".qweight", DType::i32, Shape({inputs / kOfWord, outputs}),
+                       std::as_bytes(std::span(q))});
+    tensors.push_back({layer + ".qzeros", DType::i32, Shape({inputs / kGroup, outputs / kOfWord}),
+                       std::as_bytes(std::span(zeros))});
+    tensors.push_back({layer + ".scales", DType::f16, Shape({inputs / kGroup, outputs}),
+                       std::as_bytes(std::span(s))});
+  }
+  io::write_safetensors(to / "model.safetensors", tensors);
+}
+
+class QuantizedFolderRuns : public EncoderRuns {
+ protected:
+  double loss_of(const std::string& model, const std::string& precision = "") {
+    Options options{"eval",   path(model), "--text", text_path().string(),
+                    "--json", "--threads", "1"};
+    if (!precision.empty()) put_options(options, {"--precision", precision});
+    EXPECT_EQ(run(options), 0) << err_;
+    return json()["loss"].get<double>();
+  }
+};
+
+TEST_F(QuantizedFolderRuns, EveryVerbTakesGptq) {
+  ASSERT_EQ(
+      run(small_run("llama", {"--preset", "llama-char", "--n-embd", "128", "--num-key-value-heads",
+                              "2", "--intermediate-size", "160", "--max-steps", "40"})),
+      0)
+      << err_;
+  write_gptq_folder(path("llama"), path("gptq"));
+  EXPECT_EQ(run({"info", path("gptq")}), 0) << err_;
+  EXPECT_NE(out_.find("7 linear layers in GPTQ, 4 bits, groups of 32, zero points of version 1; "
+                      "products read the integers of the file; computed in int4-weight-only by "
+                      "default"),
+            std::string::npos)
+      << out_;
+  EXPECT_EQ(run({"info", path("gptq"), "--json"}), 0) << err_;
+  EXPECT_EQ(json()["quantisation"]["format"], "gptq");
+  EXPECT_EQ(json()["quantisation"]["layout"], "zero points of version 1");
+  const double exact = loss_of("gptq", "fp32");
+  EXPECT_NEAR(exact, loss_of("llama", "fp32"), 0.2);
+  EXPECT_NEAR(loss_of("gptq"), exact, 0.01);
+  EXPECT_NEAR(loss_of("gptq", "bf16"), exact, 0.01);
+  EXPECT_EQ(run({"generate", path("gptq"), "--prompt", "line", "--max-new-tokens", "8", "--json"}),
+            0)
+      << err_;
+  EXPECT_EQ(run({"plan", "--init-from", path("gptq"), "--json"}), 0) << err_;
+  EXPECT_EQ(run({"export", path("gptq"), "--output", path("gptq.onnx")}), 0) << err_;
+  EXPECT_EQ(run({"train", "--init-from", path("gptq"), "--text", text_path().string(),
+                 "--output-dir", path("tuned"), "--max-steps", "2", "--eval-steps", "0",
+                 "--batch-size", "2", "--context", "16", "--threads", "1"}),
+            0)
+      << err_;
+  EXPECT_NE((out_ + err_).find("are trained as floats"), std::string::npos) << out_ << err_;
+  EXPECT_EQ(
+      io::parse_json(read_file(path("tuned") / "config.json"), "c").count("quantization_config"),
+      0u);
+  EXPECT_EQ(run({"quantize", path("gptq"), "--output", path("again")}), 1);
+  EXPECT_NE(err_.find("is quantised already (GPTQ, 4 bits, groups of 32)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace brrr::test
