@@ -15,7 +15,7 @@ fi
 mkdir -p "$folder/include" "$folder/lib"
 
 # header folders and files, as they stand below an include path
-headers=(hwy fmt nlohmann toml++ gtest oneapi openssl)
+headers=(hwy fmt nlohmann toml++ gtest oneapi openssl webp)
 for name in "${headers[@]}"; do
   found=
   for root_folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
@@ -29,13 +29,14 @@ done
 for root_folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
   for file in "$root_folder"/dnnl*.h "$root_folder"/dnnl*.hpp "$root_folder/httplib.h" "$root_folder/pcre2.h" \
     "$root_folder/utf8proc.h" "$root_folder/zlib.h" "$root_folder/zconf.h" "$root_folder/zstd.h" \
-    "$root_folder/zstd_errors.h"; do
+    "$root_folder/zstd_errors.h" "$root_folder"/j{peglib,config,morecfg,error}.h \
+    "$root_folder"/png{,conf,libconf}.h; do
     if [[ -e $file ]]; then cp -L "$file" "$folder/include/"; fi
   done
 done
 
 # Libraries once, under the name that programs ask for, and a link for the linker.
-for name in dnnl hwy fmt cpp-httplib pcre2-8 utf8proc z zstd; do
+for name in dnnl hwy fmt cpp-httplib pcre2-8 utf8proc z zstd jpeg png16 webp webpdemux; do
   path=$(find /usr/lib -name "lib$name.so" -print -quit 2>/dev/null)
   [[ -n $path ]] || die "pack_dependencies: lib$name.so was not found"
   real=$(readlink -f "$path")

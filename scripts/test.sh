@@ -136,7 +136,7 @@ if [[ $kind == sanitize ]]; then
   # kernels that go one number at a time (portable; SSE4 is not compiled there), emulated tiles, large
   # products and sweeps over all numbers, whose memory smaller tests touch, too; central differences;
   # profiles, traces and ladders; goldens of graphs, whose nodes have the order in which g++ evaluates
-  # arguments.
+  # arguments; the text of --help, and pages, which a browser draws.
   for part in '*Slow*' '*portable*' '*sse4*' '*emulated_avx512*' '*pairs_emulated*' \
     '*OperandsAreSummed*emulated*' '*NoLayout*emulated*' '*.Large*' '*GemmPaths.InChunks*' \
     '*GemmPaths.SameBits*' '*CpuMath.Relative*' 'TileLayouts.AreAllTested' '*EveryCost*' '*Ladders.*' \
@@ -158,7 +158,8 @@ if [[ $kind == sanitize ]]; then
     'LossHeadOfGpt2.*' 'OnnxFile.GraphsLie*' '*TenAdamwStepsIn16Bits*' 'LadderPage.*' 'RankedTokens.RandomVocabularies*' \
     'Encoders.ExchangeIs*' 'Encoders.PoolingCounts*' 'OnnxSession.FunctionsThatMultiply*' \
     '*EveryContraction*/attention*' '*EveryDerivative.*/attention_grad' \
-    'ChatTemplate.ComparisonsOfLarge*' 'ChatTemplate.HostileTemplates*' 'GemmInt8.EveryPath*' '*NotQuadratic*'; do
+    'OnnxModels.PicturesOfAnySize' 'OnnxModels.Magika*' 'GgufBlocks.*' 'GgufModel.LogitsOfGemma*' 'QuantizedSilero.*' 'ProfilePage.*' 'Program.TheInferenceLadder*' 'Program.Help*' 'ForeignWords.Verbs*' \
+    'ForeignWords.Options*' '*Gemm.PackedInChunks*' 'ChatTemplate.ComparisonsOfLarge*' 'ChatTemplate.HostileTemplates*' 'GemmInt8.EveryPath*' '*NotQuadratic*'; do
     leave_out "$part"
   done
   # One source is compiled for every instruction set: where the processor has AVX-512, that one runs.
@@ -167,7 +168,7 @@ fi
 # What numbers come out does not depend on a network, data or neighbours: beside busy loops the tests of
 # kernels, passes, models, sessions and plans would only take long. Of the whole runs, those that talk and
 # wait, but no browser, which is no part of a bare machine.
-heavy=(amx architecture backend backend_cuda backend_cuda_cudnn backend_cuda_device conformance infer insight
+heavy=(amx architecture calibration backend backend_cuda backend_cuda_cudnn backend_cuda_device conformance infer insight
   measured models modules ops optim passes runtime)
 whole_runs='Live.*:RunFolder.*:FirstHour.*:RunChoice.*:Hub*-*Browser*'
 if [[ -n $bare && -z $filter ]]; then

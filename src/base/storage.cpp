@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/blocks/block_types.h"
 #include "base/errors.h"
 #include "base/integer_panels.h"
 #include "base/integers.h"
@@ -20,7 +21,9 @@ struct LayoutRow {
 };
 constexpr LayoutRow kLayouts[] = {{Layout::rows, "rows"},
                                   {Layout::panels, "panels"},
-                                  {Layout::transposed_panels, "transposed_panels"}};
+                                  {Layout::transposed_panels, "transposed_panels"},
+                                  {Layout::blocks, "blocks"}};
+constexpr std::string_view kBlocksOf = "blocks_of_";
 
 /// Where element (k, n) of a matrix of `terms` rows lies in panels of i8 (base/integer_panels.h).
 int64_t place_in_i8_panels(int64_t k, int64_t n, int64_t terms) {
@@ -58,14 +61,16 @@ int64_t elements_in_memory(Layout layout, DType dtype, const Shape& shape) {
 /// The axis along which a product contracts a matrix in this layout.
 int contracted_axis(Layout layout) { return layout == Layout::panels ? 0 : 1; }
 
-/// Maps the elements of a quantised matrix to their integers and scales in memory.
+/// Maps the elements of a quantised matrix to their integers and scales in memory. A tensor with
+/// more than two axes counts as a matrix: its last axis is the columns, the others together are the
+/// rows.
 class QuantizedMatrix {
  public:
   QuantizedMatrix(const Storage& storage, const Shape& shape)
       : q_(storage.quantized),
         in_panels_(storage.layout != Layout::rows),
-        rows_(shape.size(0)),
-        columns_(shape.size(1)) {
+        rows_(shape.without_last(1).elements()),
+        columns_(shape.size(-1)) {
     const int64_t line = q_.axis == 0 ? rows_ : columns_;
     size_ = q_.group == 0 ? std::max<int64_t>(line, 1) : q_.group;
     per_line_ = ceil_div(line, size_);
@@ -179,13 +184,14 @@ std::optional<Quantized> quantized_from_name(std::string_view text) {
   if (!number("int", q.bits) || !number("_along_", q.axis)) return std::nullopt;
   if (!text.empty() && (!number("_by_", q.group) || q.group <= 0 || !text.empty()))
     return std::nullopt;
-  if ((q.bits != 4 && q.bits != 8) || (q.axis != 0 && q.axis != 1)) return std::nullopt;
+  if ((q.bits != 4 && q.bits != 8) || q.axis < 0 || q.axis > 7) return std::nullopt;
   return q;
 }
 
 }  // namespace
 
 std::string Storage::str() const {
+  if (is_blocks()) return std::string(kBlocksOf) + block_type_of(*this).name;
   const std::string order(kLayouts[static_cast<size_t>(layout)].name);
   if (!is_quantized()) return order;
   std::string name = fmt::format("int{}_along_{}", quantized.bits, quantized.axis);
@@ -196,7 +202,13 @@ std::string Storage::str() const {
 std::optional<Storage> storage_from_name(std::string_view name) {
   Storage storage;
   std::string_view rest = name;
+  if (rest.starts_with(kBlocksOf)) {
+    const BlockType* const type = find_block_type(rest.substr(kBlocksOf.size()));
+    if (type == nullptr || !type->is_read()) return std::nullopt;
+    return Storage{Layout::blocks, {}, static_cast<uint8_t>(type->id)};
+  }
   for (const LayoutRow& row : kLayouts) {
+    if (row.layout == Layout::blocks) continue;
     if (row.name == name) return Storage{row.layout};
     if (row.layout == Layout::rows || !name.starts_with(row.name)) continue;
     rest = name.substr(row.name.size());
@@ -214,20 +226,35 @@ std::optional<Storage> storage_from_name(std::string_view name) {
 std::string storage_names() {
   std::string names;
   for (const LayoutRow& row : kLayouts)
-    names += (names.empty() ? "" : ", ") + std::string(row.name);
+    if (row.layout != Layout::blocks) names += (names.empty() ? "" : ", ") + std::string(row.name);
   return names +
          ", int8 or int4 followed by _along_<axis> and perhaps _by_<group>, in panels "
-         "panels_of_int8 and the like";
+         "panels_of_int8 and the like, or blocks_of_ followed by a type of GGUF files";
 }
 
 constexpr int64_t kLongestAxis = int64_t{1} << 40;
 
 std::string storage_refusal(const Storage& storage, DType dtype, const Shape& shape) {
   if (storage.is_plain()) return "";
-  if (shape.rank() != 2 || shape[0].is_symbol() || shape[1].is_symbol())
+  if (storage.is_blocks()) {
+    const int64_t elements = block_type_of(storage).elements;
+    if (!is_float(dtype) || shape.rank() == 0 || !shape.is_static() ||
+        shape.size(-1) % elements != 0)
+      return fmt::format("rows of whole blocks of {} floats lie in {}; got {}{}", elements,
+                         storage.str(), name_of(dtype), shape.str());
+    return "";
+  }
+  const bool rows_of_integers =
+      storage.is_quantized() && storage.layout == Layout::rows && shape.rank() > 2;
+  if ((shape.rank() != 2 && !rows_of_integers) || !shape.is_static())
     return fmt::format("only matrices lie in {}; got {}", storage.str(), shape.str());
-  if (std::max(shape.size(0), shape.size(1)) > kLongestAxis)
-    return fmt::format("an axis of {} is too long for {}", shape.str(), storage.str());
+  for (int axis = 0; axis < shape.rank(); ++axis)
+    if (shape.size(axis) > kLongestAxis)
+      return fmt::format("an axis of {} is too long for {}", shape.str(), storage.str());
+  if (storage.quantized.axis >= shape.rank() ||
+      (rows_of_integers && storage.quantized.axis != shape.rank() - 1))
+    return fmt::format("the groups of {} do not stand along the last axis of {}", storage.str(),
+                       shape.str());
   if (storage.is_quantized()) {
     if (!is_float(dtype)) return fmt::format("only floats are quantized; got {}", name_of(dtype));
     if (storage.layout == Layout::rows) return "";
@@ -245,10 +272,18 @@ std::string storage_refusal(const Storage& storage, DType dtype, const Shape& sh
 }
 
 int64_t stored_bytes(const Storage& storage, DType dtype, const Shape& shape) {
+  if (storage.is_blocks()) {
+    stored_bytes({}, DType::f64, shape);  // blocks take fewer bytes than that
+    const BlockType& type = block_type_of(storage);
+    return shape.elements() / type.elements * type.bytes;
+  }
   // With 8 bytes for an element, whole panels fit, and integers with as many scales.
-  if (!storage.is_plain())
-    stored_bytes({}, DType::f64,
-                 {round_up(shape.size(0), kPanelTerms), round_up(shape.size(1), kPanelColumns)});
+  if (!storage.is_plain()) {
+    Shape whole = shape;
+    whole[-2] = Dim(round_up(shape.size(-2), kPanelTerms));
+    whole[-1] = Dim(round_up(shape.size(-1), kPanelColumns));
+    stored_bytes({}, DType::f64, whole);
+  }
   if (storage.is_quantized()) return QuantizedMatrix(storage, shape).bytes();
   int64_t bytes = 0;
   const int64_t elements = elements_in_memory(storage.layout, dtype, shape);
@@ -259,6 +294,15 @@ int64_t stored_bytes(const Storage& storage, DType dtype, const Shape& shape) {
 
 void read_floats(const Storage& storage, DType dtype, const Shape& shape, const void* from,
                  std::span<double> to) {
+  if (storage.is_blocks()) {
+    std::vector<float> values(to.size());
+    dequantise(block_type_of(storage),
+               {static_cast<const std::byte*>(from),
+                static_cast<size_t>(stored_bytes(storage, dtype, shape))},
+               values);
+    std::copy(values.begin(), values.end(), to.begin());
+    return;
+  }
   if (storage.is_quantized()) return read_quantized(QuantizedMatrix(storage, shape), from, to);
   if (storage.layout != Layout::rows)
     return for_each_place(storage.layout, dtype, shape, [&](size_t i, int64_t place) {
@@ -272,6 +316,7 @@ void read_floats(const Storage& storage, DType dtype, const Shape& shape, const 
 
 void write_floats(const Storage& storage, DType dtype, const Shape& shape,
                   std::span<const double> from, void* to) {
+  BRRR_CHECK(!storage.is_blocks(), "nothing writes {}", storage.str());
   if (storage.is_quantized()) return write_quantized(QuantizedMatrix(storage, shape), from, to);
   if (storage.layout != Layout::rows) {
     const bool is_i8 = dtype == DType::i8;

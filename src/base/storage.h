@@ -19,6 +19,7 @@ enum class Layout : uint8_t {
   rows,               // row-major, as every tensor that nothing is said about
   panels,             // a matrix [K, N] as products read their right operand (base/panels.h)
   transposed_panels,  // a matrix [N, K] whose transpose [K, N] lies in panels
+  blocks,             // rows in blocks of integers with their scales, as in a GGUF file
 };
 
 /// The layout in which products read the panels of a right operand [K, N] or, where they transpose
@@ -43,13 +44,15 @@ struct Quantized {
 struct Storage {
   Layout layout = Layout::rows;
   Quantized quantized = {};
+  uint8_t block_type = 0;  // of blocks: BlockType::id (base/blocks/block_types.h)
 
   bool operator==(const Storage&) const = default;
   /// Whether the elements lie in rows, each in its dtype.
   bool is_plain() const { return *this == Storage{}; }
   bool is_quantized() const { return quantized.bits != 0; }
+  bool is_blocks() const { return layout == Layout::blocks; }
   /// "rows", "panels", "transposed_panels", "int8_along_0", "int4_along_1_by_32",
-  /// "panels_of_int8_along_0"
+  /// "panels_of_int8_along_0", "blocks_of_Q4_K"
   std::string str() const;
 };
 std::optional<Storage> storage_from_name(std::string_view name);
@@ -63,7 +66,7 @@ std::string storage_refusal(const Storage& storage, DType dtype, const Shape& sh
 int64_t stored_bytes(const Storage& storage, DType dtype, const Shape& shape);
 
 /// A tensor of floats in row-major order, out of its memory and into it; into it they are rounded
-/// to what the storage can hold, to nearest even.
+/// to what the storage can hold, to nearest even. Nothing writes blocks.
 void read_floats(const Storage& storage, DType dtype, const Shape& shape, const void* from,
                  std::span<double> to);
 void write_floats(const Storage& storage, DType dtype, const Shape& shape,

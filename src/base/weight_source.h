@@ -61,13 +61,16 @@ class WeightSource {
 /// A function that writes the values of the parameter `name` into `to`, in row-major order.
 using FloatWeights = std::function<void(std::string_view name, std::span<float> to)>;
 
-/// Tensors that are listed one by one: views into memory that outlives the list, and f32 tensors
-/// that have no bytes and that a function makes when they are read.
+/// A function that writes the bytes of the tensor `name`, of another dtype than f32.
+using TensorBytes = std::function<void(std::string_view name, std::span<std::byte> to)>;
+
+/// Tensors that are listed one by one: views into memory that outlives the list, and tensors that
+/// have no bytes and that a function makes when they are read.
 class WeightList final : public WeightSource {
  public:
   /// `behind`: the source that the views are of; it is kept, and let_go() goes to it.
   explicit WeightList(std::string what, std::shared_ptr<const WeightSource> behind = nullptr,
-                      FloatWeights make = {});
+                      FloatWeights make = {}, TensorBytes make_bytes = {});
   /// Throws UserError for a second tensor of one name.
   void add(TensorView tensor);
 
@@ -81,10 +84,19 @@ class WeightList final : public WeightSource {
   std::string what_;
   std::shared_ptr<const WeightSource> behind_;
   FloatWeights make_;
+  TensorBytes make_bytes_;
   std::map<std::string, TensorView, std::less<>> tensors_;
 };
 
-/// Converts a tensor in row-major order to `dtype` with all threads, rounding as
+/// The names of two tensors that a source of quantised weights lists beside the floats of a weight
+/// W [R, C]: its integers, i8 [R, C] in the range of 8 or 4 bits, and its scales, f32 [R, groups],
+/// one for each group of neighbouring columns. W = integers * scales.
+std::string integers_name(std::string_view weight, int bits);  // "W:int8", "W:int4"
+std::string scales_name(std::string_view weight);              // "W:scales"
+/// Whether the name is one of these.
+bool is_part_of_integers(std::string_view name);
+
+/// Converts a tensor in row-major order, or in blocks, to `dtype` with all threads, rounding as
 /// store_from_double() does. The pages that were read are given back piece by piece (let_go), so
 /// that tensor and copy are not both resident.
 void read_as(const WeightSource& source, const TensorView& tensor, DType dtype,

@@ -1,4 +1,5 @@
-// brrr data: texts to token shards, text to ids and back, and training a tokenizer.
+// brrr data: texts to token shards, text to ids and back, training a tokenizer, and sets of
+// pictures.
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "base/tell.h"
 #include "base/terminal/progress.h"
 #include "cli/commands.h"
+#include "cli/data_images.h"
 #include "cli/token_lines.h"
 #include "data/corpus.h"
 #include "data/prepare.h"
@@ -352,8 +354,8 @@ int run_train_tokenizer(const Arguments& args) {
 Command data_command() {
   Command data;
   data.name = "data";
-  data.summary = "prepare token shards; encode, decode; train a tokenizer";
-  data.synopsis = "prepare|encode|decode|train-tokenizer [options]";
+  data.summary = "prepare token shards; encode, decode; train a tokenizer; describe pictures";
+  data.synopsis = "prepare|encode|decode|train-tokenizer|images [options]";
   data.subcommands = {
       {.name = "prepare",
        .summary = "convert text files to token shards, in parallel and resumable",
@@ -381,6 +383,7 @@ Command data_command() {
        .options = tokenizer_table().infos(),
        .run = run_train_tokenizer,
        .works_unread = true},
+      data_images_command(),
   };
   return data;
 }

@@ -17,6 +17,7 @@
 #include "formats/json_file.h"
 #include "infer/evaluate.h"
 #include "infer/evaluate_task.h"
+#include "infer/picture_model.h"
 #include "machine/device.h"
 
 namespace brrr::cli {
@@ -63,9 +64,11 @@ Source open_source(const infer::EvalOptions& options, const io::Tokenizer& token
   c.text_field = options.text_column;
   if (backend.memory_bytes == 0) check_room(io::find_corpus(c), tokenizer, memory.limit);
   const io::Corpus corpus = io::load_corpus(c);
-  return {io::TokenSource::from_ids(tokenizer.encode(std::string_view(corpus.text)),
-                                    corpus.description),
-          corpus.description, static_cast<int64_t>(corpus.text.size())};
+  std::vector<int32_t> ids;
+  if (const auto begin = infer::begin_of_windows(tokenizer)) ids.push_back(*begin);
+  tokenizer.encode(corpus.text, ids);
+  return {io::TokenSource::from_ids(std::move(ids), corpus.description), corpus.description,
+          static_cast<int64_t>(corpus.text.size())};
 }
 
 /// Progress that appears with its first step.
@@ -106,6 +109,7 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   infer::EvaluateOptions e;
   e.batch_size = options.batch_size;
   e.context = options.context;
+  if (options.data.empty()) e.begin = infer::begin_of_windows(*model.tokenizer);
   const RunPrecision precision = precision_of(options, model);
   e.precision = precision.dtype;
   e.quantization = precision.quantization;
@@ -280,6 +284,29 @@ int eval_task_model(const infer::EvalOptions& options, const io::ModelFolder& mo
                         file.name);
 }
 
+int eval_pictures(const infer::EvalOptions& options, const fs::path& folder) {
+  const io::ModelFolder model = io::open_model(folder, {.reads_tokenizer = false});
+  const models::Task task = model.definition->task();
+  if (task.head != models::Head::classes)
+    user_error("{}: its model gives feature vectors, which have no loss", folder.string());
+  if (options.data.size() != 1 || !options.text.empty())
+    usage_error("{} sees pictures: expected --data with one folder of pictures", folder.string());
+  const io::ImageSet set = io::open_images_to_evaluate(options.data[0], {.classes = task.labels});
+  EvalProgress progress(options);
+  const infer::TaskEvaluationOptions e = task_options(options, model, progress);
+  const infer::TaskEvaluation r =
+      infer::evaluate_pictures(model, set, machine::backend_for(options.device),
+                               {.run = {.precision = e.precision,
+                                        .quantization = e.quantization,
+                                        .batch_size = options.batch_size,
+                                        .memory = e.memory},
+                                .skip_bad_images = options.skip_bad_images,
+                                .max_pixels = options.max_pixels,
+                                .progress = e.progress});
+  progress.finish();
+  return say_evaluation(options, r, model, "pictures", set.what());
+}
+
 /// Options that do nothing for a model are refused.
 void check_options_for(const infer::EvalOptions& o, models::Head head, const std::string& model) {
   const bool has_labels = head == models::Head::classes || head == models::Head::values ||
@@ -303,7 +330,9 @@ void check_options_for(const infer::EvalOptions& o, models::Head head, const std
 }  // namespace
 
 int eval_main(const infer::EvalOptions& options) {
-  const io::ModelFolder model = open_named_model(options.model);
+  const fs::path folder = find_named_model(options.model);
+  if (io::read_definition(folder)->sees_pictures()) return eval_pictures(options, folder);
+  const io::ModelFolder model = io::open_model(folder);
   const models::Head head = model.definition->task().head;
   check_options_for(options, head, model.folder.string());
   switch (head) {

@@ -6,12 +6,16 @@
 #include "base/env.h"
 #include "base/human.h"
 #include "base/tell.h"
+#include "base/temporary_folder.h"
 #include "cli/commands.h"
+#include "cli/export_gguf.h"
 #include "cli/exported_decoder.h"
 #include "cli/model_option.h"
+#include "cli/pictures/export_state_dict.h"
 #include "cli/runnable_option.h"
 #include "folders/chat_template.h"
 #include "folders/sentence_folder.h"
+#include "formats/gguf/gguf_file.h"
 #include "infer/model_source.h"
 #include "models/greedy_decoder.h"
 #include "modules/brrr_file.h"
@@ -26,6 +30,7 @@ struct ExportOptions {
   std::string model;
   std::string format;  // "": as the name of the output says
   std::string output;
+  std::string type;      // of a GGUF file; "": as the weights are stored
   int64_t length = 0;    // 0: the model's context
   int64_t generate = 0;  // 0: the forward pass; else the positions of a greedy decoder
   int64_t opset = 18;
@@ -42,12 +47,15 @@ const OptionTable<ExportOptions>& export_table() {
     using O = ExportOptions;
     OptionTable<O> t;
     t.group("export");
-    t.text("model", &O::model, "MODEL",
-           "run, checkpoint or model folder, ONNX file or .brrr file (default: the newest run)");
-    t.choice("format", &O::format, {{"onnx"}, {"brrr"}}, "NAME",
-             "onnx: for any runtime; brrr: one file with the graph and the weights (default: as "
+    t.text(
+        "model", &O::model, "MODEL",
+        "run, checkpoint or model folder, or GGUF, ONNX or .brrr file (default: the newest run)");
+    t.choice("format", &O::format, {{"onnx"}, {"gguf"}, {"brrr"}, {"safetensors"}}, "NAME",
+             "onnx: for any runtime; gguf: for llama.cpp; brrr: one file with the graph and the "
+             "weights; safetensors: the state dict of a ResNet for torchvision (default: as "
              "--output says, else brrr)");
-    t.text("output", &O::output, "FILE", "the file to write (default: model.onnx or model.brrr)");
+    t.text("output", &O::output, "FILE",
+           "the file to write (default: model.onnx, model.gguf or model.brrr)", {"outfile"});
     t.flag("verify", &O::verify,
            "run what was written and compare it with the model; --no-verify leaves it out");
     t.list("size", &O::sizes, false, "NAME=N",
@@ -69,6 +77,12 @@ const OptionTable<ExportOptions>& export_table() {
            "a decoder gets keys and values of earlier tokens as inputs (past_key_values) and gives "
            "them back (present)",
            {"use-cache", "use-past", "with-past"});
+    t.group("GGUF");
+    t.text("type", &O::type, "TYPE",
+           "what matrices are stored in: " + gguf_types_text() +
+               " (default: as the source stores them, "
+               "Q8_0 for weights of integers)",
+           {"outtype"});
     t.group("brrr");
     t.integer("length", &O::length, 0, int64_t{1} << 24, "N",
               "tokens of each text, fixed (default: any number)");
@@ -94,6 +108,7 @@ void check_replaced(const ExportOptions& o) {
   const auto is_one = [&] {
     if (type != fs::file_type::regular) return false;
     if (o.format == "brrr") return modules::is_brrr_file(o.output);
+    if (o.format == "gguf") return io::is_gguf_file(o.output);
     try {
       onnx::File::load(o.output);
       return true;
@@ -103,7 +118,9 @@ void check_replaced(const ExportOptions& o) {
   };
   if (!is_one())
     user_error("{} is there and is no {} file; name another --output", o.output,
-               o.format == "brrr" ? ".brrr" : "ONNX");
+               o.format == "brrr"   ? ".brrr"
+               : o.format == "gguf" ? "GGUF"
+                                    : "ONNX");
 }
 
 /// Names that users of other exporters would type, and what says the same here.
@@ -114,8 +131,8 @@ void refuse_foreign(const Arguments& args) {
       {"half", "give --dtype fp16"},
       {"bf16", "give --dtype bf16"},
       {"optimize", "the graph is optimised already; runtimes do the rest"},
-      {"quantize", "weights are not quantised yet"},
-      {"int8", "weights are not quantised yet"},
+      {"quantize", "weights of ONNX files are quantised by `brrr quantize`; for GGUF give --type"},
+      {"int8", "weights of ONNX files are quantised by `brrr quantize`; for GGUF give --type Q8_0"},
       {"dynamic-axes", "sizes are open already; --size NAME=N fixes one"},
       {"dynamic-shapes", "sizes are open already; --size NAME=N fixes one"},
       {"batch-size", "batch and length are open in the file"},
@@ -130,6 +147,18 @@ void refuse_foreign(const Arguments& args) {
       if (canonical_key(key) == name) usage_error("--{}: {}", name, advice);
 }
 
+/// Throws UserError for options of the other formats.
+void check_gguf(const ExportOptions& o, const ExportOptions& defaults) {
+  if (o.opset != defaults.opset || o.external_data || o.kv_cache || o.length > 0 || o.generate > 0)
+    usage_error(
+        "--opset, --external-data and --kv-cache work only with ONNX files, --length and "
+        "--generate with .brrr files; this is a GGUF file, as --format or --output says");
+  if (o.dtype != defaults.dtype)
+    usage_error("--dtype works only with ONNX files; for a GGUF file give --type");
+  if (is_module_file(o.model))
+    usage_error("{}: a GGUF file is written from a run, a model folder or a GGUF file", o.model);
+}
+
 ExportOptions export_options(const Arguments& args) {
   ExportOptions o;
   Arguments rest = args;
@@ -137,7 +166,8 @@ ExportOptions export_options(const Arguments& args) {
   for (const std::string& word : args.positional) {
     std::error_code ignored;
     const bool is_first = o.model.empty() && rest.positional.empty();
-    if (!is_first && is_module_file(word) && o.output.empty()) {
+    const bool is_output = is_module_file(word) || fs::path(word).extension() == ".gguf";
+    if (!is_first && is_output && o.output.empty()) {
       o.output = word;  // MODEL FILE, as others have it
     } else if (is_module_file(word) && is_first) {
       if (!fs::exists(word, ignored)) usage_error("{}: there is no such file", word);
@@ -150,9 +180,13 @@ ExportOptions export_options(const Arguments& args) {
   for (const auto& [key, value] : with_words(rest, AlsoReads::nothing))
     export_table().set(o, export_table().find(key), value, "--" + canonical_key(key));
   const std::string ending = fs::path(o.output).extension().string();
-  if (!o.output.empty() && ending != ".onnx" && ending != ".brrr")
-    usage_error("--output: expected a name that ends in .onnx or .brrr; got '{}'", o.output);
-  if (o.format.empty()) o.format = ending == ".onnx" ? "onnx" : "brrr";
+  if (!o.output.empty() && ending != ".onnx" && ending != ".brrr" && ending != ".gguf" &&
+      ending != ".safetensors")
+    usage_error(
+        "--output: expected a name that ends in .onnx, .gguf, .brrr or .safetensors; got '{}'",
+        o.output);
+  if (o.format.empty())
+    o.format = !ending.empty() ? ending.substr(1) : o.type.empty() ? "brrr" : "gguf";
   if (o.output.empty()) o.output = "model." + o.format;
   if (!o.output.ends_with("." + o.format))
     usage_error("--format {} and --output {} contradict each other; leave one of them out",
@@ -162,6 +196,12 @@ ExportOptions export_options(const Arguments& args) {
     usage_error(
         "--length fixes the texts of the forward pass; --generate N says how long texts may get");
   const ExportOptions defaults;
+  if (o.format != "gguf" && !o.type.empty())
+    usage_error(
+        "--type works only with GGUF files; this is {} file, as --format or --output says{}",
+        o.format == "onnx" ? "an ONNX" : "a ." + o.format,
+        o.format == "onnx" ? "; --dtype says what its matrices are stored in" : "");
+  if (o.format == "gguf") check_gguf(o, defaults);
   if (o.format == "onnx" && (o.length > 0 || o.generate > 0))
     usage_error("--{} works only with .brrr files; an ONNX file takes texts of any length",
                 o.length > 0 ? "length" : "generate");
@@ -315,8 +355,14 @@ modules::BrrrProgram program_of_file(const onnx::TrialSource& trial) {
   return program;
 }
 
-/// The files of a folder that say how texts become tokens, and how answers are made of them.
+/// The files of a folder that say how texts become tokens, and how answers are made of them; those
+/// of a GGUF file are made.
 std::map<std::string, std::string> text_files_of(const fs::path& folder) {
+  if (io::is_gguf_file(folder)) {
+    const TemporaryFolder made("brrr-texts");
+    io::load_tokenizer(folder)->save(made.path());
+    return text_files_of(made.path());
+  }
   std::map<std::string, std::string> files;
   const auto take = [&](const std::string& name) {
     std::error_code ignored;
@@ -398,6 +444,8 @@ int export_brrr(const ExportOptions& o) {
 
 int run_export(const Arguments& args) {
   const ExportOptions options = export_options(args);
+  if (options.format == "gguf") return export_gguf(options.model, options.type, options.output);
+  if (options.format == "safetensors") return export_state_dict(options.model, options.output);
   return options.format == "onnx" ? export_onnx(options) : export_brrr(options);
 }
 
@@ -406,13 +454,16 @@ int run_export(const Arguments& args) {
 Command export_command() {
   return {
       .name = "export",
-      .summary = "write a model as one file: ONNX for any runtime, or .brrr",
-      .synopsis = "[MODEL] [--output FILE.onnx|FILE.brrr] [options]",
+      .summary = "write a model as one file: ONNX for any runtime, GGUF for llama.cpp, or .brrr",
+      .synopsis = "[MODEL] [--output FILE.onnx|FILE.gguf|FILE.brrr] [options]",
       .notes =
           "An ONNX file has the inputs and outputs that transformers' users know (input_ids,\n"
           "attention_mask, ...) and takes any batch, and any length up to the model's context.\n"
           "It is run and compared before it gets its name. A .brrr file is a safetensors file\n"
-          "that also holds the graph: no code of the architecture is needed to run it.\n",
+          "that also holds the graph: no code of the architecture is needed to run it. A GGUF "
+          "file\n"
+          "holds the weights with the tokenizer and the chat template, quantised as --type says;\n"
+          "its exact size is printed before it is written.\n",
       .options = export_table().infos(),
       .run = run_export,
       .takes_positional = true};

@@ -78,9 +78,9 @@ int run_info(const Arguments& args) {
 Command info_command() {
   return {.name = "info",
           .summary = "describe this machine, its memory and measured peaks; or a model folder",
-          .synopsis = "[FOLDER] [--json] [--env] [--no-measure]",
+          .synopsis = "[FOLDER or FILE.gguf] [--json] [--env] [--no-measure]",
           .notes =
-              "With FOLDER: the sizes of its model, and how its weights are stored or "
+              "With FOLDER or FILE.gguf: the sizes of its model, and how its weights are stored or "
               "quantised.\n",
           .options = info_table().infos(),
           .run = run_info,

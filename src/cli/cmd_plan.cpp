@@ -25,6 +25,7 @@ struct PlanOptions {
   std::string svg, html, kernel_rates;
   std::string measure = "once";
   bool largest_batch = false, kernels = false, inference = false;
+  CachePrecision kv_cache = CachePrecision::computed;
   std::vector<std::string> inputs, sizes;  // of an ONNX or .brrr file
 };
 
@@ -35,6 +36,7 @@ const OptionTable<PlanOptions>& plan_table() {
     add_model_row(t, &PlanOptions::model);
     t.flag("inference", &PlanOptions::inference,
            "plan one inference run of a model's folder instead of its training, as of a file");
+    add_cache_precision_row(t, &PlanOptions::kv_cache);
     t.flag("largest-batch", &PlanOptions::largest_batch,
            "find the largest micro-batch that fits in --memory-limit");
     t.flag("kernels", &PlanOptions::kernels,
@@ -252,7 +254,8 @@ int run_plan(const Arguments& typed) {
   if (o.explain) explain(notes_of(session->report()));
   if (o.explain_dispatch)
     explain(summary(session->step_program().graph(), session->step_program().dispatch()));
-  insight::RunPlan planned = insight::analyse(plan, context.model, *session, context.speed);
+  insight::RunPlan planned =
+      insight::analyse(plan, context.model, *session, context.speed, own.kv_cache);
   if (own.kernels)
     insight::add_kernels(planned, *session, insight::parse_kernel_rates(own.kernel_rates));
   if (!own.svg.empty()) write_named_file(own.svg, insight::memory_picture(planned));

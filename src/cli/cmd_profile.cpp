@@ -27,6 +27,7 @@ struct ProfileOptions {
   std::string model;
   bool inference = false, generate = false;
   bool advice = true;
+  CachePrecision kv_cache = CachePrecision::computed;
   int64_t prompt = 0;
   double seconds = 5;
   std::string trace, html;
@@ -43,6 +44,7 @@ const OptionTable<ProfileOptions>& profile_table() {
     t.flag("generate", &O::generate, "generation of one token at a time, with the KV cache");
     t.integer("prompt", &O::prompt, 0, 1 << 20, "N",
               "generate: tokens in the cache (0: half of the context, at most 64)");
+    add_cache_precision_row(t, &O::kv_cache);
     t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "how long to measure");
     t.flag("advice", &O::advice, "also say what would help (--no-advice: only measurements)");
     t.text("trace", &O::trace, "FILE",
@@ -85,7 +87,7 @@ void set_precision(insight::WorkloadOptions& w, const DescribedRun& run,
                    const std::optional<Precision>& given) {
   if (given) {
     w.options.precision = *given;
-  } else if (!run.folder.empty() && io::read_quantization(run.folder)) {
+  } else if (!run.folder.empty() && io::holds_integers(run.folder)) {
     w.own = infer::own_precision(io::open_model(run.folder, {.reads_tokenizer = false}),
                                  machine::backend_for(w.options.device));
     w.options.precision = w.own->name;
@@ -119,14 +121,15 @@ std::string title_of(const DescribedRun& run, Mode mode, int64_t prompt) {
   const std::string name = run.folder.empty() ? o.preset : run.folder.string();
   if (mode == Mode::generation)
     return fmt::format("{}: a token of generation, {} in the cache, {}", name, prompt, o.precision);
+  const std::string inputs =
+      run.model->sees_pictures() ? " pictures" : fmt::format(" x {} tokens", o.context);
   if (mode == Mode::inference)
-    return fmt::format("{}: a forward batch of {} x {} tokens, {}", name, o.batch_size, o.context,
-                       o.precision);
-  return fmt::format("{}: a training step of {}{} x {} tokens, {}, {}", name, o.batch_size,
+    return fmt::format("{}: a forward batch of {}{}, {}", name, o.batch_size, inputs, o.precision);
+  return fmt::format("{}: a training step of {}{}{}, {}, {}", name, o.batch_size,
                      o.gradient_accumulation_steps > 1
                          ? fmt::format(" x accumulation {}", o.gradient_accumulation_steps)
                          : "",
-                     o.context, o.precision, o.optim);
+                     inputs, o.precision, o.optim);
 }
 
 /// The given options that have no part in what the mode times.
@@ -233,6 +236,8 @@ int run_profile(const Arguments& typed) {
     usage_error("--inference and --generate: expected one of them; got both");
   if (own.prompt > 0 && !own.generate)
     usage_error("--prompt needs --generate: nothing else has tokens in a cache");
+  if (own.kv_cache != CachePrecision::computed && !own.generate)
+    usage_error("--kv-cache needs --generate: nothing else has a cache");
   const Mode mode = own.generate    ? Mode::generation
                     : own.inference ? Mode::inference
                                     : Mode::training;
@@ -256,6 +261,7 @@ int run_profile(const Arguments& typed) {
   insight::WorkloadOptions w;
   w.mode = mode;
   w.options = o;
+  w.cache = own.kv_cache;
   if (mode != Mode::training) set_precision(w, run, precision);
   o.precision = w.options.precision;
   w.model = run.model;

@@ -13,11 +13,30 @@
 #include "insight/pages/live_page.h"
 #include "machine/device.h"
 #include "train/run_folder.h"
+#include "train/tasks/picture_data.h"
 #include "train/text_samples.h"
 #include "train/trainer.h"
 
 namespace brrr::cli {
 namespace {
+
+/// How a run of --qat is used in the precision that it was trained for: as a folder of integers,
+/// or, for weights and rows that such folders do not have, quantised while it is loaded.
+std::string quantisation_of(const train::TrainResult& r) {
+  const std::string &qat = r.options.qat, run = shell_word(r.run_dir.string());
+  if (qat == "none") return "";
+  if (qat == "int4" || r.options.architecture == "gpt2")
+    return r.task.head == models::Head::next_token
+               ? fmt::format("   {} generate --model {} --precision {}", env::program(), run, qat)
+               : "";
+  const int64_t group = r.options.qat_group_size;
+  return fmt::format("   {} quantize {} --output {}{}{}", env::program(), run,
+                     shell_word(r.run_dir.string() + "-" + qat),
+                     qat == "int8" ? "" : " --method weight-only",
+                     qat == "int4-weight-only"
+                         ? " --bits 4" + (group > 0 ? fmt::format(" --group-size {}", group) : "")
+                         : "");
+}
 
 /// A command that shows what the model has learnt.
 std::string use_of(const train::TrainResult& r) {
@@ -29,6 +48,8 @@ std::string use_of(const train::TrainResult& r) {
       return fmt::format("echo 'A text with a [MASK] in it.' | {} fill-mask --model {}", program,
                          model);
     default:
+      if (train::learns_pictures(r.options))
+        return fmt::format("{} classify --model {} --images PICTURE...", program, model);
       return r.options.text2_column.empty()
                  ? fmt::format("echo 'A text.' | {} classify --model {}", program, model)
                  : fmt::format(
@@ -38,14 +59,16 @@ std::string use_of(const train::TrainResult& r) {
 }
 
 void print_summary(const train::TrainResult& r) {
+  const bool of_pictures = train::learns_pictures(r.options);
+  const char* const unit = of_pictures ? "images" : "tokens";
   const double mib = 1.0 / (1 << 20);
   tell(
-      "\n{} in {} with start, evaluations and saving; {} a step and {} tokens/s at the end; on "
-      "average {:.1f} samples/s and {} tokens/s while training, {:.2f}% of that waiting for data; "
-      "first step after {}\n",
+      "\n{} in {} with start, evaluations and saving; {} a step and {} {}/s at the end; on "
+      "average {}{} {}/s while training, {:.2f}% of that waiting for data; first step after {}\n",
       counted(r.steps, "step"), duration_text(r.seconds), duration_text(1e-3 * r.recent.step_ms),
-      with_commas(std::llround(r.recent.tokens_per_second)), r.samples_per_second,
-      with_commas(std::llround(r.tokens_per_second)), 100 * r.waiting_share,
+      with_commas(std::llround(r.recent.tokens_per_second)), unit,
+      of_pictures ? "" : fmt::format("{:.1f} samples/s and ", r.samples_per_second),
+      with_commas(std::llround(r.tokens_per_second)), unit, 100 * r.waiting_share,
       duration_text(r.first_step_seconds));
   if (r.val_loss) {
     train::Score score{*r.val_loss, r.val_tokens, r.metrics};
@@ -54,6 +77,7 @@ void print_summary(const train::TrainResult& r) {
                             *r.best_val_loss < *r.val_loss;
     tell("validation {} on {}{}\n", score.str(),
          counted(r.val_tokens, r.task.labels.empty()                        ? "token"
+                               : of_pictures                                ? "picture"
                                : r.task.head == models::Head::token_classes ? "word"
                                                                             : "text"),
          was_better
@@ -70,7 +94,8 @@ void print_summary(const train::TrainResult& r) {
   if (!r.health_summary.empty()) tell("health: {}\n", r.health_summary);
   const std::string run = r.run_dir.string();
   tell("model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
-  tell("next: {0}   {1} report {2}\n", use_of(r), env::program(), shell_word(run));
+  tell("next: {0}   {1} report {2}{3}\n", use_of(r), env::program(), shell_word(run),
+       quantisation_of(r));
 }
 
 /// Texts of the model that the run ends with, as its folder holds it. With --sample-steps the run

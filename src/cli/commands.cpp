@@ -213,13 +213,15 @@ const std::vector<Command>& commands() {
            "that are masked. A classifier, regressor or tagger needs a file of texts and labels, "
            "and gets\n"
            "accuracy, F1, precision and recall for each label and a confusion matrix, or "
-           "correlations.\n",
+           "correlations.\n"
+           "Where a tokenizer begins texts with a token, each window of --text begins with it.\n",
        .options = infer::eval_option_table().infos(),
        .run = run_eval,
        .takes_positional = true},
       {.name = "embed",
-       .summary = "a vector for each line of text, by an encoder",
-       .synopsis = "[FOLDER | FILE.onnx] [FILE...] [--json | --output FILE.npy] [options]",
+       .summary = "a vector for each line of text, or each picture, by an encoder",
+       .synopsis =
+           "[FOLDER | FILE.onnx] [FILE... | --images PATH...] [--output FILE.npy] [options]",
        .notes =
            "An ONNX file has tokenizer.json beside it, or it is model.onnx or onnx/model.onnx of "
            "a\n"
@@ -230,8 +232,8 @@ const std::vector<Command>& commands() {
        .run = run_on_texts<infer::resolve_embed, embed_main>,
        .takes_positional = true},
       {.name = "classify",
-       .summary = "labels or ratings for each line of text, by an encoder",
-       .synopsis = "[FOLDER] [FILE...] [--pairs] [options]",
+       .summary = "labels or ratings for each line of text, or each picture",
+       .synopsis = "[FOLDER] [FILE... | --images PATH...] [--pairs] [options]",
        .notes = "",
        .options = infer::classify_option_table().infos(),
        .run = run_on_texts<infer::resolve_classify, classify_main>,

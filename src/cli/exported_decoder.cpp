@@ -43,6 +43,8 @@ void check_options(const infer::GenerateOptions& o) {
     usage_error("--context: {} was exported for one; export it again with --generate {}", o.model,
                 o.context);
   if (!o.cache) usage_error("--no-cache: {} holds its loop with a cache; leave it out", o.model);
+  if (o.kv_cache != CachePrecision::computed)
+    usage_error("--kv-cache: {} keeps its cache as it was exported; leave it out", o.model);
   if (o.reads_turns())
     usage_error("{} answers one prompt; give --prompt TEXT, without --interactive", o.model);
 }

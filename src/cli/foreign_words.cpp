@@ -31,6 +31,8 @@ const std::vector<ForeignVerb>& verbs() {
       {"decode", {"data", "decode"}},
       {"prepare", {"data", "prepare"}},
       {"convert", {"export"}},
+      {"convert-hf-to-gguf", {"export", "--format", "gguf"}},
+      {"convert-hf-to-gguf.py", {"export", "--format", "gguf"}},
       {"benchmark", {"bench"}},
       {"llama-bench", {"bench"}},
       {"finetune", {"train"}},
@@ -77,7 +79,7 @@ const std::vector<ForeignOption>& options_of_others() {
   constexpr const char* kLayers =
       "a model is on one device as a whole; leave it out, and choose it by --device";
   static const std::vector<ForeignOption> all{
-      {{"-m"}, {"model", "init-from"}},
+      {{"-m", "-hf", "--hf-repo"}, {"model", "init-from"}},
       {{"-p"}, {"prompt"}},
       {{"-f", "--file"}, {"prompt-file", "text"}},
       {{"-n", "--n-predict", "--predict"}, {"max-new-tokens"}},

@@ -19,6 +19,7 @@
 #include "infer/batcher.h"
 #include "infer/beam_search.h"
 #include "machine/device.h"
+#include "models/causal_lm.h"
 #include "runtime/attention_support.h"
 #include "sampling/continuation.h"
 
@@ -54,6 +55,7 @@ class ManyTexts {
     const RunPrecision precision = precision_of(o_, model_);
     how.precision = precision.dtype;
     how.quantization = precision.quantization;
+    how.cache = o_.kv_cache;
     how.parallel = o_.beam_size > 1 ? o_.beam_size * searches_at_once()
                                     : std::min(o_.parallel, answers_wanted());
     how.prefill_tokens = o_.prefill_tokens;
@@ -275,6 +277,9 @@ class ManyTexts {
 }  // namespace
 
 int generate_many(const infer::GenerateOptions& options, const io::ModelFolder& model) {
+  if (models::is_recurrent(model.definition->sizes()))
+    user_error(
+        "--prompts: a recurrent model generates one text after the other; give each as --prompt");
   if (const Backend backend = machine::backend_for(options.device); !runs_block_attention(backend))
     user_error("--prompts: {} has no attention for caches in blocks; use --device cpu",
                options.device);

@@ -11,6 +11,7 @@
 #include "folders/model_folder.h"
 #include "insight/profile/timed_step.h"
 #include "train/parts.h"
+#include "train/prepare_run.h"
 #include "train/trainer.h"
 
 namespace brrr::cli {
@@ -34,10 +35,11 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   }
   // What follows from an option that is given now is worked out again.
   std::set<std::string> open{
-      "architecture", "config",  "resume",      "overwrite",    "init-from",
-      "json",         "text",    "data",        "val-data",     "fit",
-      "memory-limit", "task",    "text-column", "text2-column", "label-column",
-      "header",       "quoting", "truncate",    "any-labels",   "metric-for-best-model"};
+      "architecture",   "config",  "resume",      "overwrite",    "init-from",
+      "json",           "text",    "data",        "val-data",     "fit",
+      "memory-limit",   "task",    "text-column", "text2-column", "label-column",
+      "header",         "quoting", "truncate",    "any-labels",   "metric-for-best-model",
+      "label-smoothing"};
   for (const auto& [key, value] : given) {
     const auto& info = train::train_option_table().find(key);
     const std::string& name = info.stands_for.empty() ? info.name : info.stands_for;
@@ -198,7 +200,9 @@ void adopt_folder(train::TrainOptions& options) {
   const models::ModelPtr known = io::read_definition(folder);
   definition_to_start_from(
       folder, options,
-      options.task.empty()
+      train::learns_pictures(options)
+          ? train::open_for_pictures(train::load_pictures(options, known, folder), *known)
+      : options.task.empty()
           ? train::open_for_text(*known)
           : train::open_for(train::read_task_files(options, *known, false), *known));
 }
@@ -219,6 +223,20 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
   if (of_folder) o = train::resolve(with_record(run.folder, options));
   use_threads(o.threads);
   ::setenv("BRRR_OFFLINE", "1", 1);  // to look at a run downloads nothing
+  if (train::learns_pictures(o) && !of_folder) {
+    std::optional<train::TaskPictures> pictures;
+    const models::ModelPtr known = run.folder.empty() ? nullptr : io::read_definition(run.folder);
+    if (!o.data.empty()) pictures = train::load_pictures(o, known, run.folder);
+    if (known)
+      run.model = definition_to_start_from(run.folder, o,
+                                           pictures ? train::open_for_pictures(*pictures, *known)
+                                                    : io::OpenOptions{.reads_tokenizer = false});
+    if (pictures) run.data = train::picture_dataset(*std::move(pictures));
+    if (!known)
+      run.model = run.data ? train::new_model(o, *run.data) : train::model_of(o, o.vocab_size);
+    run.model = train::with_loss_of(o, run.model);
+    return run;
+  }
   if (!o.task.empty() && !of_folder) {
     const models::ModelPtr known = io::read_definition(run.folder);
     auto files = train::read_task_files(o, *known, false);

@@ -36,9 +36,10 @@ void adopt_folder(train::TrainOptions& options);
 /// take.
 template <typename T>
 void add_model_row(OptionTable<T>& t, std::string T::*model) {
-  t.text("model", model, "FOLDER",
-         "run, checkpoint or model folder, ORG/NAME of the Hugging Face Hub, or ONNX or .brrr file "
-         "(the same as FOLDER without --model)");
+  t.text(
+      "model", model, "FOLDER",
+      "run, checkpoint or model folder, ORG/NAME of the Hugging Face Hub, or GGUF, ONNX or .brrr "
+      "file (the same as FOLDER without --model)");
 }
 /// The arguments with the value of --model as a word that stands alone. Throws UserError (exit 2)
 /// for a second model.

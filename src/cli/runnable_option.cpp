@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "base/tell.h"
 #include "cli/model_option.h"
+#include "folders/state_dict.h"
+#include "formats/gguf/gguf_file.h"
 #include "formats/npy.h"
 #include "infer/model_runnable.h"
 #include "insight/plan/runnable_plan.h"
@@ -114,7 +116,8 @@ infer::RunPrecision NamedRunnable::precision(const RunnableArguments& options) c
 
 NamedRunnable open_runnable(const std::string& name, const std::string& device) {
   std::error_code ignored;
-  if (fs::is_regular_file(name, ignored)) return {modules::open_module(name), std::nullopt};
+  if (fs::is_regular_file(name, ignored) && !io::is_gguf_file(name) && !io::is_state_dict(name))
+    return {modules::open_module(name), std::nullopt};
   if (const ModuleFiles files = module_files(name); !files.file.empty())
     return {modules::open_module(files.file), std::nullopt};
   const std::shared_ptr<const io::ModelFolder> folder = open_exchange_model(name);

@@ -8,8 +8,10 @@
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/model_option.h"
+#include "formats/gguf/gguf_file.h"
 #include "infer/beam_search.h"
 #include "machine/device.h"
+#include "models/causal_lm.h"
 #include "runtime/attention_support.h"
 #include "sampling/continuation.h"
 
@@ -54,6 +56,11 @@ std::vector<int32_t> begin_of_text(const io::ModelFolder& model) {
 
 io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools) {
   std::optional<io::ChatTemplate> chat = io::ChatTemplate::read(model.folder, with_tools);
+  if (!chat && io::is_gguf_file(model.folder))
+    user_error(
+        "--chat: {} has no chat template (tokenizer.chat_template); without --chat the model "
+        "continues a text",
+        model.folder.string());
   if (!chat)
     user_error(
         "--chat: {} has no chat template, neither chat_template.jinja nor \"chat_template\" in "
@@ -109,7 +116,7 @@ void add_until_stop(GrowingText& text, std::span<const int32_t> tokens) {
 }
 
 void check_context(const infer::GenerateOptions& options, const io::ModelFolder& model) {
-  const int64_t most = model.definition->sizes().context;
+  const int64_t most = models::longest_generated_text(model.definition->sizes());
   if (options.context > most)
     usage_error("--context {}: the model's context is {}", options.context, counted(most, "token"));
   if (options.context == 1)
@@ -153,11 +160,13 @@ void TextMaker::reserve(int64_t positions, int64_t count) {
   batcher_.reset();
   generator_.reset();
   const RunPrecision precision = precision_of(options_, model_);
-  if (options_.cache && runs_block_attention(backend))
+  if (options_.cache && runs_block_attention(backend) &&
+      !models::is_recurrent(model_.definition->sizes()))
     batcher_ = std::make_unique<infer::Batcher>(
         model_.definition, backend, model_.weights,
         infer::BatcherOptions{.precision = precision.dtype,
                               .quantization = precision.quantization,
+                              .cache = options_.kv_cache,
                               .parallel = at_once_,
                               .prefill_tokens = options_.prefill_tokens,
                               .context = room_,
@@ -169,6 +178,7 @@ void TextMaker::reserve(int64_t positions, int64_t count) {
         infer::GeneratorOptions{.use_cache = options_.cache,
                                 .precision = precision.dtype,
                                 .quantization = precision.quantization,
+                                .cache = options_.kv_cache,
                                 .context = options_.context,
                                 .positions = room_,
                                 .memory = memory()});
@@ -238,6 +248,8 @@ std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt,
 
 std::vector<TextMaker::Text> TextMaker::search(std::span<const int32_t> prompt, int64_t count,
                                                int64_t most, bool echoes, const OnText& on_text) {
+  if (models::is_recurrent(model_.definition->sizes()))
+    user_error("--beam-size: the state of a recurrent model belongs to one text; leave it out");
   if (!batcher_)
     user_error("--beam-size: {} has no attention for caches in blocks; use --device cpu",
                options_.device);

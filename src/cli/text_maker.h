@@ -15,6 +15,7 @@
 #include "infer/batcher.h"
 #include "infer/generator.h"
 #include "infer/options.h"
+#include "models/causal_lm.h"
 #include "sampling/stop_strings.h"
 
 namespace brrr::cli {
@@ -97,7 +98,8 @@ class TextMaker {
     return options_.context > 0 ? "the context" : "the model's context";
   }
   int64_t context() const {
-    return options_.context > 0 ? options_.context : model_.definition->sizes().context;
+    return options_.context > 0 ? options_.context
+                                : models::longest_generated_text(model_.definition->sizes());
   }
   int64_t tokens() const { return tokens_; }
   double seconds() const { return seconds_; }

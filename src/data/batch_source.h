@@ -77,6 +77,7 @@ void check_options(const BatchOptions& options);
 ///   starts     i32 [R + 1], flat rows: sequence r is tokens [starts[r], starts[r + 1]). A row of
 ///              packed documents has several sequences, other rows have one.
 ///   positions  i32 [N], flat rows: the position of each token in its sequence
+/// Batches of pictures have other tensors: see data/images/image_batches.h.
 struct Batch {
   struct Tensor {
     std::string_view name;  // a literal: batches outlive their source

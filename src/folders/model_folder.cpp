@@ -1,4 +1,5 @@
 #include "folders/model_folder.h"
+#include "folders/quantized/quantized_model.h"
 
 #include <algorithm>
 #include <vector>
@@ -7,7 +8,9 @@
 #include "base/options.h"
 #include "base/tell.h"
 #include "folders/checkpoint.h"
+#include "folders/gguf/gguf_config.h"
 #include "folders/hub/hub.h"
+#include "folders/state_dict.h"
 #include "formats/file_kind.h"
 #include "formats/json_file.h"
 
@@ -160,6 +163,7 @@ fs::path find_model(const std::string& name,
         "with them",
         name);
   }
+  if (is_gguf_file(path) || is_state_dict(path)) return path;
   if (fs::exists(path)) {
     const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
     if ((path.extension() == ".safetensors" || path.filename() == kConfig) && holds_model(folder))
@@ -180,6 +184,10 @@ struct Definition {
 };
 
 Definition definition_of(const fs::path& folder) {
+  if (is_gguf_file(folder))
+    return {models::parse_config(gguf_config(GgufFile(folder)), folder.string()), ""};
+  if (is_state_dict(folder))
+    return {models::parse_config(state_dict_config(folder), folder.string()), ""};
   const fs::path path = folder / kConfig;
   std::error_code ignored;
   if (fs::exists(folder / kModel, ignored)) {
@@ -205,7 +213,7 @@ models::ModelPtr read_definition(const fs::path& folder) { return definition_of(
 void check_readable(const fs::path& folder) {
   const models::ModelPtr model = read_definition(folder);
   open_weights(folder, *model);
-  load_tokenizer(folder);
+  if (!model->sees_pictures()) load_tokenizer(folder);
   read_generation_settings(folder, *model);
 }
 
@@ -225,27 +233,65 @@ void ModelFolder::read(std::string_view parameter, std::span<float> out) const {
   read_as(*weights, *tensor, DType::f32, std::as_writable_bytes(out));
 }
 
-WeightQuantization ModelFolder::own_quantization() const {
-  if (!quantization) return {};
-  Quantization q{.bits = static_cast<int>(quantization->bits),
-                 .group = static_cast<int>(quantization->group),
-                 .of_rows = quantization->dynamic};
-  if (has_lowest) q.bits = 8;
-  return {q, quantized};
-}
-
 namespace {
 
 /// The parameters that are made of integers of the files.
 std::shared_ptr<const ParameterSet> quantized_parameters(const WeightSource& weights) {
   auto names = std::make_shared<ParameterSet>();
   weights.each([&](const TensorView& t) {
-    if (t.bytes.empty() && t.shape.elements() > 0) names->insert(t.name);
+    if (t.bytes.empty() && t.shape.elements() > 0 && !is_part_of_integers(t.name))
+      names->insert(t.name);
   });
   return names;
 }
 
+/// The parameters whose integers the source has; null: none.
+std::shared_ptr<const GivenParameters> given_parameters(const WeightSource& weights,
+                                                        const ParameterSet& quantized) {
+  auto given = std::make_shared<GivenParameters>();
+  for (const std::string& name : quantized)
+    for (const int bits : {8, 4}) {
+      const TensorView* const integers = weights.find(integers_name(name, bits));
+      if (integers == nullptr) continue;
+      const int64_t groups = weights.find(scales_name(name))->shape.size(1);
+      given->emplace(
+          name, GivenIntegers{
+                    bits, groups == 1 ? 0 : static_cast<int>(integers->shape.size(1) / groups)});
+    }
+  return given->empty() ? nullptr : given;
+}
+
+/// The parameters that lie in blocks; null: none does.
+std::shared_ptr<const BlockParameters> block_parameters(const WeightSource& weights) {
+  auto blocks = std::make_shared<BlockParameters>();
+  weights.each([&](const TensorView& t) {
+    if (t.storage.is_blocks()) blocks->emplace(t.name, t.storage);
+  });
+  return blocks->empty() ? nullptr : blocks;
+}
+
 }  // namespace
+
+WeightQuantization ModelFolder::own_quantization() const {
+  if (blocks) {
+    WeightQuantization q{{.bits = 8, .group = 32}, quantized};
+    q.blocks = blocks;
+    return q;
+  }
+  if (!quantization || products.grid.bits == 0) return {};
+  WeightQuantization own{Quantization{.bits = static_cast<int>(products.grid.bits),
+                                      .group = static_cast<int>(products.grid.group),
+                                      .of_rows = quantization->dynamic && quantization->symmetric},
+                         quantized};
+  own.given = given_parameters(*weights, *quantized);
+  return own;
+}
+
+bool holds_integers(const fs::path& folder) {
+  if (is_state_dict(folder)) return false;
+  if (!is_gguf_file(folder)) return read_quantization(folder).has_value();
+  return block_parameters(*open_weight_source(folder)) != nullptr;
+}
 
 ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   if (fs::exists(folder / "manifest.json")) open_checkpoint(folder);
@@ -256,12 +302,31 @@ ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   if (!definition.note.empty()) tell("note: {}\n", definition.note);
   model.definition = std::move(definition.model);
   if (options.task) model.definition = model.definition->with_task(*options.task);
-  model.weights = open_weights(folder, *model.definition, options.head);
-  model.quantization = read_quantization(folder);
+  if (!is_gguf_file(folder) && !is_state_dict(folder))
+    model.quantization = read_quantization(folder);
   if (model.quantization) {
+    const auto files = std::make_shared<const WeightFiles>(folder);
+    QuantizedWeights found = find_quantized(files, *model.quantization);
+    refuse_conv1d(*model.definition, found, folder.string());
+    model.products = product_integers(found);
+    model.layout = found.layout;
+    model.weights =
+        match_tensors(with_floats(files, std::move(found)), *model.definition, options.head);
     model.quantized = quantized_parameters(*model.weights);
-    model.has_lowest = reaches_lowest(WeightFiles(folder), *model.quantization);
+  } else {
+    model.weights = open_weights(folder, *model.definition, options.head);
   }
+  model.blocks = block_parameters(*model.weights);
+  if (model.blocks) {
+    auto names = std::make_shared<ParameterSet>();
+    for (const auto& [name, storage] : *model.blocks) names->insert(name);
+    model.quantized = names;
+  }
+  if (options.reads_tokenizer && model.definition->sees_pictures())
+    user_error(
+        "{}: a {} sees pictures and reads no text: use `brrr classify --images`, `brrr embed "
+        "--images` or `brrr run`",
+        folder.string(), model.definition->architecture().title);
   if (options.reads_tokenizer) {
     model.tokenizer = load_tokenizer(folder);
     const int64_t vocabulary = model.definition->sizes().vocabulary;

@@ -1,6 +1,7 @@
 #pragma once
 // A model on disk: config.json, weights and a tokenizer in one folder. What a run writes,
-// what a checkpoint holds and what Hugging Face publishes are all such folders.
+// what a checkpoint holds and what Hugging Face publishes are all such folders. A GGUF file holds
+// all of it, and its path stands for a folder here.
 
 #include <functional>
 #include <map>
@@ -9,7 +10,7 @@
 #include <string>
 
 #include "folders/generation_settings.h"
-#include "folders/quantized/compressed_tensors.h"
+#include "folders/quantized/quantized_folder.h"
 #include "folders/weights.h"
 #include "models/model.h"
 #include "passes/weights/weight_choice.h"
@@ -17,27 +18,36 @@
 
 namespace brrr::io {
 
+/// How pictures become the input of a model, as transformers' image processors write it.
+inline constexpr const char* kPreprocessorConfig = "preprocessor_config.json";
+
 struct ModelFolder {
   fs::path folder;
   models::ModelPtr definition;
   std::shared_ptr<const WeightList> weights;  // by the parameters' names, memory-mapped
-  std::unique_ptr<Tokenizer> tokenizer;       // null: opened without one
+  std::unique_ptr<Tokenizer> tokenizer;       // null: opened without one, or a model for pictures
   GenerationSettings generation;
   /// How the folder's weights are quantised; `weights` then makes f32 tensors of these parameters.
   std::optional<FolderQuantization> quantization;
   std::shared_ptr<const ParameterSet> quantized = {};
-  bool has_lowest = false;  // reaches_lowest()
+  /// The integers that products read by default, of a folder with a quantization.
+  ProductIntegers products = {};
+  std::string layout;  // QuantizedWeights::layout
+  /// The parameters that a GGUF file has in blocks of integers; null: none.
+  std::shared_ptr<const BlockParameters> blocks = {};
 
-  /// How products read such weights by default: with the integers of the file, or, where our 4
-  /// bits do not hold them (reaches_lowest), with 8 bits. Without `quantization` nothing is
-  /// quantised.
+  /// Whether the folder has weights in integers.
+  bool has_integers() const { return quantization || blocks; }
+  /// How products read such weights by default: as product_integers() says. Blocks are read with 8
+  /// bits in groups of 32. Without integers nothing is quantised.
   WeightQuantization own_quantization() const;
 
   /// Writes the f32 values of a parameter, which the folder must have.
   void read(std::string_view parameter, std::span<float> out) const;
 };
 
-/// Finds the folder that `name` means: a folder with config.json, or a file of one; a run folder
+/// Finds the folder that `name` means: a folder with config.json, or a file of one; a GGUF file,
+/// which stands for a folder; a run folder
 /// whose newest valid checkpoint has one; or a model of the Hugging Face Hub ("gpt2",
 /// "openai-community/gpt2"), which is downloaded where the cache does not have it. Empty: the
 /// newest run in runs/ that has a model. `on_damaged` gets a line for each damaged checkpoint that
@@ -56,6 +66,9 @@ void remove_model_checksums(const fs::path& folder);
 /// checksum of config.json differs from checksums.json.
 models::ModelPtr read_definition(const fs::path& folder);
 
+/// Whether a folder's weights, or those of a GGUF file, are integers: ModelFolder::has_integers().
+bool holds_integers(const fs::path& folder);
+
 /// Reads what a model is made of, without converting its weights. Throws UserError for the first
 /// fault. Nothing is verified.
 void check_readable(const fs::path& folder);
@@ -68,7 +81,8 @@ struct OpenOptions {
   /// The task instead of the one in config.json.
   std::optional<models::Task> task = std::nullopt;
   TaskHead head = TaskHead::of_files;
-  /// Off: for what reads no text. The folder need not have a tokenizer.
+  /// Off: for what reads no text. The folder need not have a tokenizer. On, a model for pictures is
+  /// refused.
   bool reads_tokenizer = true;
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "formats/gguf/gguf_file.h"
 #include "formats/json_file.h"
 #include "models/torch_activation.h"
 
@@ -274,6 +275,23 @@ class ModuleList {
   bool has_vector_ = false;  // of the text: something has pooled its tokens
 };
 
+/// As llama.cpp makes vectors: of length 1.
+void read_gguf_pooling(const GgufFile& file, SentenceSettings& settings) {
+  const std::string prefix(file.text("general.architecture").value_or(""));
+  settings.task.normalize = true;
+  settings.longest = file.integer(prefix + ".context_length");
+  const auto pooling = file.integer(prefix + ".pooling_type");
+  if (!pooling || *pooling == 0) return;
+  // The numbers are llama.cpp's; 4 is the head of a cross-encoder.
+  constexpr models::Pooling kKinds[] = {models::Pooling::mean, models::Pooling::cls,
+                                        models::Pooling::last_token};
+  if (*pooling < 0 || *pooling > std::ssize(kKinds))
+    user_error("{}: {}.pooling_type is {}, which is not supported; expected 0 to {}", file.what(),
+               prefix, *pooling, std::ssize(kKinds));
+  settings.task.pooling = {kKinds[*pooling - 1]};
+  settings.is_said = true;
+}
+
 }  // namespace
 
 void SentenceSettings::keep_lengths() {
@@ -284,6 +302,10 @@ void SentenceSettings::keep_lengths() {
 SentenceSettings read_sentence_settings(const fs::path& folder) {
   SentenceSettings settings;
   settings.model = folder;
+  if (is_gguf_file(folder)) {
+    read_gguf_pooling(GgufFile(folder), settings);
+    return settings;
+  }
   read_prompts(folder / "config_sentence_transformers.json", settings);
   std::error_code ignored;
   if (const fs::path own = folder / "sentence_bert_config.json"; fs::exists(own, ignored)) {

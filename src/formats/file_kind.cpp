@@ -27,7 +27,7 @@ struct FileMagic {
 };
 
 constexpr FileMagic kFileMagics[] = {
-    {0, "GGUF"sv, "a GGUF file, which is not read yet", kWantsFolder, true},
+    {0, "GGUF"sv, "a GGUF file, which is a model", "name it as one: --model FILE.gguf", true},
     {0, "lmgg"sv, "a GGML file, which is not read", kWantsFolder, true},
     {0, "tjgg"sv, "a GGML file, which is not read", kWantsFolder, true},
     {0, "fmgg"sv, "a GGML file, which is not read", kWantsFolder, true},

@@ -84,6 +84,16 @@ void ProtobufWriter::view(uint32_t field, std::span<const std::byte> bytes) {
   size_ += bytes.size();
 }
 
+void ProtobufWriter::append(const ProtobufWriter& fields) {
+  for (const Piece& piece : fields.pieces_)
+    if (const auto* own = std::get_if<std::string>(&piece)) {
+      raw(*own);
+    } else {
+      pieces_.push_back(piece);
+      size_ += std::get<std::string_view>(piece).size();
+    }
+}
+
 std::string ProtobufWriter::str() const {
   std::string all;
   all.reserve(size_);

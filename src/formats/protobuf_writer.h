@@ -28,6 +28,9 @@ class ProtobufWriter {
   /// Bytes that must live until the message is written.
   void view(uint32_t field, std::span<const std::byte> bytes);
 
+  /// Appends the fields of another message. Its views stay views.
+  void append(const ProtobufWriter& fields);
+
   uint64_t size() const { return size_; }
   /// The whole message.
   std::string str() const;

@@ -81,7 +81,7 @@ Batcher::Batcher(models::ModelPtr model, const Backend& backend,
     // Build with the smallest pool to learn how much memory is left for a larger one.
     build(backend, weights, table_);
     const int64_t left = options_.memory.limit.bytes - runner_->forecast().needed();
-    wanted = std::clamp(table_ + left / bytes_per_block(), table_, wanted);
+    wanted = std::clamp(table_ + left / (pool_bytes() / table_), table_, wanted);
   }
   // The forecast was made before the first session; retry with a smaller pool if it was too low.
   while (!runner_ || pool_.blocks() != wanted) {
@@ -103,7 +103,7 @@ void Batcher::build(const Backend& backend, std::shared_ptr<const WeightSource> 
                     int64_t pool_blocks) {
   pool_ = BlockPool(pool_blocks);
   RunnableOptions how;
-  how.passes = for_inference(options_.precision, options_.quantization);
+  how.passes = for_inference(options_.precision, options_.quantization, options_.cache);
   runner_.reset();
   runner_ = std::make_unique<Runner>(
       sequences_runnable(model_, std::move(weights), pool_blocks, options_.precision), backend, how,
@@ -117,11 +117,7 @@ void Batcher::build(const Backend& backend, std::shared_ptr<const WeightSource> 
   runner_->prepare(inputs);
 }
 
-int64_t Batcher::bytes_per_block() const {
-  return kBlockRows * model_->sizes().cache_width *
-         static_cast<int64_t>(bytes_of(options_.precision));
-}
-int64_t Batcher::pool_bytes() const { return pool_.blocks() * bytes_per_block(); }
+int64_t Batcher::pool_bytes() const { return runner_->session().engine().forecast().state_bytes; }
 
 Batcher::Id Batcher::add(SequenceRequest request) {
   BRRR_CHECK(request.max_new_tokens > 0 || request.on_logits, "a sequence without new tokens");

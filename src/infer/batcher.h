@@ -17,15 +17,17 @@
 #include "infer/block_pool.h"
 #include "infer/runner.h"
 #include "models/model.h"
+#include "passes/precision/cache_precision.h"
 #include "passes/weights/weight_choice.h"
 #include "sampling/sampler.h"
 
 namespace brrr::infer {
 
 struct BatcherOptions {
-  DType precision = DType::f32;          // dtype of weights, products and the cache
+  DType precision = DType::f32;          // dtype of weights and products
   WeightQuantization quantization = {};  // of weights
-  int64_t parallel = 16;                 // maximum number of running sequences
+  CachePrecision cache = CachePrecision::computed;
+  int64_t parallel = 16;  // maximum number of running sequences
   /// Maximum number of tokens of a step that reads prompts, decoding sequences included.
   int64_t prefill_tokens = 256;
   /// Maximum length of a sequence, which then drops its older half; 0: the model's context.
@@ -136,7 +138,6 @@ class Batcher {
 
   void build(const Backend& backend, std::shared_ptr<const WeightSource> weights,
              int64_t pool_blocks);
-  int64_t bytes_per_block() const;
   void admit();
   bool waits_for_prefix(const Sequence& s) const;
   std::vector<StepPart> plan();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/clock.h"
 #include "base/human.h"
@@ -28,6 +29,12 @@ std::string fault_of_loss(double loss, const io::ModelFolder& model) {
       "{}, although every weight is finite: activations overflow; try --precision fp32 or an "
       "earlier checkpoint",
       what);
+}
+
+std::optional<int32_t> begin_of_windows(const io::Tokenizer& tokenizer) {
+  const std::vector<int32_t> ids = tokenizer.encode("", {.add_special_tokens = true});
+  const bool begins = !ids.empty() && ids[0] >= 0 && ids[0] == tokenizer.begin_of_text();
+  return begins ? std::optional(ids[0]) : std::nullopt;
 }
 
 Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
@@ -73,6 +80,10 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
         BRRR_CHECK(to.size() == t.bytes().size(), "{}: {} bytes for {}", t.name, t.bytes().size(),
                    to.size());
         std::ranges::copy(t.bytes(), to.begin());
+        if (t.name == "tokens" && options.begin)
+          for (int64_t at = 0; at < l.batch * l.context; at += l.context)
+            std::memcpy(to.data() + at * int64_t{sizeof(int32_t)}, &*options.begin,
+                        sizeof(int32_t));
       }
     result.loss += runner.run_in_place(inputs).numbers[0];
     result.tokens += batch.count;

@@ -1,8 +1,11 @@
 #pragma once
 // Loss and perplexity of a model on any tokens: every token but the first is predicted once, each
-// from at most `context` tokens of its own window.
+// from at most `context` tokens of its own window. Windows of a model whose tokenizer begins texts
+// with a token begin with it, too, as in llama.cpp's perplexity: it takes the place of the token
+// before the window.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "data/token_source.h"
@@ -23,12 +26,16 @@ struct Evaluation {
 
 struct EvaluateOptions {
   int64_t batch_size = 8;
-  int64_t context = 0;  // 0: the model's
+  int64_t context = 0;                          // 0: the model's
+  std::optional<int32_t> begin = std::nullopt;  // the first token of each window
   DType precision = DType::f32;
   WeightQuantization quantization = {};  // of weights
   Memory memory = {};                    // that it may take; by default any
   std::function<void(int64_t done, int64_t total)> progress = {};  // in batches
 };
+
+/// The token that the tokenizer puts before every text; nothing where it puts none.
+std::optional<int32_t> begin_of_windows(const io::Tokenizer& tokenizer);
 
 /// Why a model's loss is no finite number, in a sentence that names the first tensor with NaN or
 /// infinity.

@@ -13,6 +13,22 @@
 #include "infer/generator.h"
 
 namespace brrr::infer {
+
+double cross_entropy_of(std::span<const float> logits, int32_t label) {
+  const auto top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x) - top);
+  return top + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(label)]);
+}
+
+void check_logits(std::span<const float> logits, const std::string& where) {
+  if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }))
+    user_error(
+        "{}: the model gives NaN or infinity: its weights are damaged, its run diverged, or "
+        "numbers overflow; try --precision fp32 or an earlier checkpoint",
+        where);
+}
+
 namespace {
 
 using models::Head;
@@ -25,14 +41,6 @@ io::LabelKind kind_of(Head head) {
                                        : io::LabelKind::kClasses;
 }
 
-/// -log softmax(logits)[label]
-double cross_entropy_of(std::span<const float> logits, int32_t label) {
-  const auto top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x) - top);
-  return top + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(label)]);
-}
-
 double squared_error_of(std::span<const float> values, std::span<const float> truth) {
   double sum = 0;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -40,14 +48,6 @@ double squared_error_of(std::span<const float> values, std::span<const float> tr
     sum += error * error;
   }
   return sum / static_cast<double>(values.size());
-}
-
-void check_logits(std::span<const float> logits, const std::string& where) {
-  if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }))
-    user_error(
-        "{}: the model gives NaN or infinity: its weights are damaged, its run diverged, or "
-        "numbers overflow; try --precision fp32 or an earlier checkpoint",
-        where);
 }
 
 bool holds_all(const std::vector<std::string>& known, const std::vector<std::string>& labels) {

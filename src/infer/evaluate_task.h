@@ -40,6 +40,11 @@ struct TaskEvaluation {
   double seconds = 0;
 };
 
+/// -log softmax(logits)[label]
+double cross_entropy_of(std::span<const float> logits, int32_t label);
+/// Throws UserError, with the place, for logits that are no numbers.
+void check_logits(std::span<const float> logits, const std::string& where);
+
 /// Reads a file for the task of `model`, with the model's labels; where the file has numbers for
 /// labels that the model names, they are the numbers of the labels, and a note says so. Throws
 /// UserError as read_labelled_file does, and for a multi-label classifier.

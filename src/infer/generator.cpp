@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "infer/model_runnable.h"
+#include "models/causal_lm.h"
 
 namespace brrr::infer {
 namespace {
@@ -21,7 +22,7 @@ int64_t rounded_up(int64_t positions, int64_t most) {
 }
 
 int64_t context_of(const models::Model& model, int64_t asked) {
-  const int64_t most = model.sizes().context;
+  const int64_t most = models::longest_generated_text(model.sizes());
   return asked > 0 ? std::min(asked, most) : most;
 }
 
@@ -34,7 +35,7 @@ std::shared_ptr<const Runnable> runnable_for(const models::ModelPtr& model,
 
 RunnableOptions how_to_run(const GeneratorOptions& options) {
   RunnableOptions how;
-  how.passes = for_inference(options.precision, options.quantization);
+  how.passes = for_inference(options.precision, options.quantization, options.cache);
   return how;
 }
 
@@ -56,7 +57,8 @@ Generator::Generator(models::ModelPtr model, const Backend& backend,
       context_(rounded_up(options.positions, context_of(*model, options.context))),
       options_(options),
       runner_(runnable_for(model, std::move(weights), options, context_), backend,
-              how_to_run(options), counting_all(options.memory), 0, 0) {
+              how_to_run(options), counting_all(options.memory), 0, 0),
+      cached_(!models::is_recurrent(model->sizes())) {
   std::vector<PortValues> inputs;
   for (const int64_t length : {int64_t{1}, largest_length()})
     inputs.push_back(inputs_for(std::vector<int32_t>(static_cast<size_t>(length)),

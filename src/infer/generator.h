@@ -10,6 +10,7 @@
 
 #include "infer/runner.h"
 #include "models/model.h"
+#include "passes/precision/cache_precision.h"
 #include "passes/weights/weight_choice.h"
 #include "sampling/continuation.h"
 
@@ -17,8 +18,9 @@ namespace brrr::infer {
 
 struct GeneratorOptions {
   bool use_cache = true;
-  DType precision = DType::f32;          // of weights, products and the cache
+  DType precision = DType::f32;          // of weights and products
   WeightQuantization quantization = {};  // of weights
+  CachePrecision cache = CachePrecision::computed;
   /// The most positions that the model reads at once; beyond them it forgets the older half. 0: the
   /// model's context, which is also the most.
   int64_t context = 0;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/human.h"
+#include "models/exchange_names.h"
 #include "runtime/attention_support.h"
 
 namespace brrr::infer {
@@ -50,7 +51,15 @@ std::vector<Port> flat_inputs(const models::Model& model) {
   return inputs;
 }
 
+Port picture_port(const models::Model& model, const char* name, const char* batch) {
+  const models::PictureSizes picture = *model.sizes().picture;
+  Port port = port_of(name, {DType::f32, {1, picture.channels, picture.height, picture.width}});
+  port.dims[0] = {-1, batch, -1};
+  return port;
+}
+
 std::vector<Port> padded_inputs(const models::Model& model) {
+  if (model.sees_pictures()) return {picture_port(model, "pixels", "batch")};
   std::vector<Port> inputs = {port_with("tokens", DType::i32, {"batch", "length"})};
   if (model.task().head == models::Head::next_token) return inputs;
   if (model.has_token_types())
@@ -62,6 +71,7 @@ std::vector<Port> padded_inputs(const models::Model& model) {
 /// Builds the forward graph for the shapes of the given inputs.
 Graph forward_graph(const models::Model& model, TextLayout layout,
                     const std::map<std::string, Type>& inputs) {
+  if (model.sees_pictures()) return model.forward(type_given(inputs, "pixels").shape[0], Dim(1));
   const Shape& tokens = type_given(inputs, "tokens").shape;
   std::optional<int64_t> places;
   if (const auto given = inputs.find("places"); given != inputs.end())
@@ -143,7 +153,10 @@ std::shared_ptr<const Runnable> exchange_runnable(models::ModelPtr model,
                                                   std::shared_ptr<const WeightSource> weights) {
   GraphMaker maker;
   const Graph smallest = model->exchange({});  // which inputs and outputs there are
+  if (model->sees_pictures())
+    maker.inputs = {picture_port(*model, models::exchange_names::kPixels, "batch_size")};
   for (const NodeId id : smallest.inputs(InputKind::data)) {
+    if (model->sees_pictures()) break;
     maker.inputs.push_back(port_with(smallest.input_name(id), smallest.type({id, 0}).dtype,
                                      {"batch_size", "sequence_length"}));
     maker.inputs.back().dims[1].most = model->sizes().context;
@@ -152,6 +165,7 @@ std::shared_ptr<const Runnable> exchange_runnable(models::ModelPtr model,
     maker.outputs.push_back(output_port(out.name, smallest.type(out.value).dtype));
   maker.graph = [model](const std::map<std::string, Type>& inputs) {
     const Shape& first = inputs.begin()->second.shape;
+    if (model->sees_pictures()) return model->exchange({first.size(0), 1, std::nullopt});
     if (first.elements() == 0)
       user_error("texts of {} tokens; expected at least one text of one token", first.str());
     const int64_t context = model->sizes().context;

@@ -37,7 +37,7 @@ HostTensor integers(const Type& type, const std::function<int64_t(int64_t)>& f) 
   return t;
 }
 
-/// Texts with padding behind the first and in front of the second.
+/// Texts with padding behind the first and in front of the second; pictures of noise.
 PortValues texts_for(const Graph& graph, int64_t vocabulary) {
   std::mt19937 random(7);
   std::uniform_int_distribution<int64_t> token(0, vocabulary - 1);
@@ -99,6 +99,18 @@ onnx::TrialSource model_source(const std::shared_ptr<const io::ModelFolder>& fol
   trial.source.weight = [weights](std::string_view name) { return weights->get(name); };
   trial.source.metadata = {{"model_type", model->architecture().name},
                            {"context", std::to_string(model->sizes().context)}};
+  if (model->sees_pictures()) {
+    trial.source.sizes = {"batch_size"};
+    trial.source.graph = [model](const Sizes& sizes) {
+      return model->exchange({sizes[0], 1, std::nullopt});
+    };
+    trial.source.metadata = {{"model_type", model->architecture().name}};
+    trial.families = {{.examples = {{2}, {3}, {5}}, .unseen = {{1}, {4}}}};
+    trial.inputs = [graph = trial.source.graph](const Sizes& sizes) {
+      return texts_for(graph(sizes), 1);
+    };
+    return trial;
+  }
   trial.families = {sizes_within(model->sizes().context, with_cache)};
   trial.inputs = [graph, vocabulary = model->sizes().vocabulary](const Sizes& sizes) {
     return texts_for(graph(sizes), vocabulary);

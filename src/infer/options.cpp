@@ -13,16 +13,17 @@ namespace brrr::infer {
 namespace {
 
 constexpr const char* kModelHelp =
-    "run, checkpoint or model folder, or ORG/NAME[@REVISION] of the Hugging Face Hub, downloaded "
-    "where its cache does not have it (default: the newest run)";
+    "run, checkpoint or model folder, GGUF file, or ORG/NAME[@REVISION] of the Hugging Face Hub "
+    "(ORG/NAME:Q4_K_M: a GGUF file), downloaded where its cache does not have it (default: the "
+    "newest run)";
 constexpr const char* kGenerateModelHelp =
-    "run, checkpoint or model folder, a .brrr file of `brrr export --generate N`, or "
-    "ORG/NAME[@REVISION] of the Hugging Face Hub, downloaded where its cache does not have it "
-    "(default: the newest run)";
+    "run, checkpoint or model folder, GGUF file, a .brrr file of `brrr export --generate N`, or "
+    "ORG/NAME[@REVISION] of the Hugging Face Hub (ORG/NAME:Q4_K_M: a GGUF file), downloaded where "
+    "its cache does not have it (default: the newest run)";
 constexpr const char* kEmbedModelHelp =
-    "run, checkpoint or model folder, an ONNX file with tokenizer.json beside it, or "
-    "ORG/NAME[@REVISION] of the Hugging Face Hub, downloaded where its cache does not have it "
-    "(default: the newest run)";
+    "run, checkpoint or model folder, GGUF file, an ONNX file with tokenizer.json beside it, or "
+    "ORG/NAME[@REVISION] of the Hugging Face Hub (ORG/NAME:Q4_K_M: a GGUF file), downloaded where "
+    "its cache does not have it (default: the newest run)";
 
 template <typename T>
 void add_text_rows(OptionTable<T>& t, const char* model_help = kModelHelp) {
@@ -36,6 +37,22 @@ void add_text_rows(OptionTable<T>& t, const char* model_help = kModelHelp) {
   t.integer("max-length", &T::max_length, 0, 1 << 24, "N",
             "maximum tokens per text, including special tokens (0: the model's limit)",
             {"max-seq-length"});
+}
+
+template <typename T>
+void add_bad_picture_rows(OptionTable<T>& t) {
+  t.integer("skip-bad-images", &T::skip_bad_images, 0, 1 << 30, "N",
+            "leave out up to N pictures that cannot be read (0: the first is an error)");
+  t.integer("max-pixels", &T::max_pixels, 1, int64_t{1} << 40, "N",
+            "largest picture that is read, in pixels");
+}
+
+template <typename T>
+void add_picture_rows(OptionTable<T>& t) {
+  t.group("pictures");
+  t.list("images", &T::images, false, "PATH...",
+         "pictures (JPEG, PNG, WebP, PPM) and folders of them, for a model that sees pictures");
+  add_bad_picture_rows(t);
 }
 
 template <typename T>
@@ -144,6 +161,7 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.group("running");
     t.flag("cache", &O::cache, "use the KV cache; --no-cache recomputes every token",
            {"use-cache"});
+    add_cache_precision_row(t, &O::kv_cache);
     t.flag("stream", &O::stream, "print tokens as they are generated");
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     add_precision_row(t, "precision", &O::precision, PrecisionUse::inference, kPrecisionHelp,
@@ -197,6 +215,8 @@ GenerateOptions resolve_generate(const KeyValues& given) {
     for (const char* name : {"ordered", "logprobs"})
       if (options.was_given(name)) usage_error("--{} needs --prompts FILE.jsonl", name);
   }
+  if (!options.cache && options.kv_cache != CachePrecision::computed)
+    usage_error("--kv-cache: --no-cache keeps no keys and values; leave one of them out");
   if (options.beam_size > 1) {
     for (const char* name :
          {"temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
@@ -239,7 +259,7 @@ const OptionTable<EvalOptions>& eval_option_table() {
            {"validation-file"});
     t.list("data", &O::data, false, "SHARD...",
            "token shards (.bin) to measure on; of a prepared folder, the validation shards; or the "
-           "file of texts and labels",
+           "file of texts and labels; or for a model of pictures their folder, as train reads it",
            {"val-data"});
     t.group("texts with labels");
     t.text(
@@ -259,6 +279,8 @@ const OptionTable<EvalOptions>& eval_option_table() {
            {"truncation"});
     t.real("mlm-probability", &O::mlm_probability, {.low = 0, .high = 1, .low_open = true}, "X",
            "fraction of the tokens that a masked language model has to predict");
+    t.group("pictures");
+    add_bad_picture_rows(t);
     t.group("running");
     t.integer("batch-size", &O::batch_size, 1, 1 << 16, "N", "sequences per batch",
               {"per-device-eval-batch-size", "eval-batch-size"});
@@ -290,6 +312,7 @@ const OptionTable<EmbedOptions>& embed_option_table() {
     using O = EmbedOptions;
     OptionTable<O> t;
     add_text_rows(t, kEmbedModelHelp);
+    add_picture_rows(t);
     t.group("vectors");
     t.text("output", &O::output, "FILE.npy",
            "write the vectors to a NumPy .npy file instead of printing them");
@@ -338,6 +361,9 @@ const OptionTable<ClassifyOptions>& classify_option_table() {
     add_text_rows(t);
     t.flag("pairs", &O::pairs, "each line holds two texts separated by a tab", {"pair"});
     t.flag("all-scores", &O::all_scores, "print the score of every class", {"return-all-scores"});
+    add_picture_rows(t);
+    t.integer("top-k", &O::top_k, 1, 1 << 20, "N", "print the N most likely classes of a picture",
+              {"topk"});
     add_running_rows(t);
     return t;
   }();

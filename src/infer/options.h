@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "passes/precision/cache_precision.h"
 #include "passes/precision/precision.h"
 
 namespace brrr::infer {
@@ -36,7 +37,8 @@ struct GenerateOptions {
   double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::string> stop;  // a text ends before any of these strings
   int64_t seed = 1337;
-  bool cache = true;   // keys and values are kept; false recomputes every token (to compare)
+  bool cache = true;  // keys and values are kept; false recomputes every token (to compare)
+  CachePrecision kv_cache = CachePrecision::computed;
   bool stream = true;  // print tokens as they come
   // For many prompts:
   int64_t parallel = 16;         // maximum number of texts at once
@@ -78,6 +80,8 @@ struct EvalOptions {
   std::string header = "auto", quoting = "auto";
   bool truncate = true;
   double mlm_probability = 0.15;
+  int64_t skip_bad_images = 0;  // as PicturesOptions has it
+  int64_t max_pixels = 178'956'970;
   int64_t batch_size = 8;
   int64_t context = 0;  // 0: the model's
   bool disable_tqdm = false;
@@ -117,7 +121,16 @@ struct TextsOptions {
   bool operator==(const TextsOptions&) const = default;
 };
 
-struct EmbedOptions : TextsOptions {
+/// Pictures instead of texts.
+struct PicturesOptions : TextsOptions {
+  std::vector<std::string> images;   // files, and folders of them; empty: texts are read
+  int64_t skip_bad_images = 0;       // so many that cannot be read are left out
+  int64_t max_pixels = 178'956'970;  // of a picture; larger ones are refused
+
+  bool operator==(const PicturesOptions&) const = default;
+};
+
+struct EmbedOptions : PicturesOptions {
   std::string output;        // a file of NumPy's format; "": standard output
   std::string pooling;       // "": as the folder says
   bool normalize = true;     // false: vectors keep their length; true: as the folder says
@@ -131,9 +144,10 @@ struct EmbedOptions : TextsOptions {
 const OptionTable<EmbedOptions>& embed_option_table();
 EmbedOptions resolve_embed(const KeyValues& given);
 
-struct ClassifyOptions : TextsOptions {
+struct ClassifyOptions : PicturesOptions {
   bool pairs = false;       // a line holds two texts with a tab between them
   bool all_scores = false;  // of every class, not of the likeliest alone
+  int64_t top_k = 5;        // of pictures: classes that are printed
 
   bool operator==(const ClassifyOptions&) const = default;
 };

@@ -149,6 +149,9 @@ struct OpDef {
   std::function<void(VjpContext&)> vjp;                                  // optional for a composite
   /// Reason why the op has no derivative (integers, randomness, updates); empty when it has one.
   std::string no_gradient;
+  /// The vjp passes the gradient through rounding as if it were the identity, so that it is not the
+  /// derivative.
+  bool is_straight_through = false;
   std::function<Cost(const Node&, std::span<const Type> in)> cost;
   std::function<std::vector<Sample>()> samples;
 

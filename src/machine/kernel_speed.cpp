@@ -103,7 +103,10 @@ double arithmetic_seconds(const KernelSpeed& s, const Graph& g, NodeId id, bool 
   if (op.is_attention) return seconds_of_attention(s, node, in, cost.flops);
   if (op.loss && op.loss->from_product) return seconds_of_head(s, node, in);
   if (op.product) return seconds_of_product(s, node, in, factor_dtype(g, id));
-  if (op.op_class == OpClass::contraction && cost.flops > 0) {  // convolutions
+  // Convolutions and recurrent layers.
+  if ((op.op_class == OpClass::contraction ||
+       is(node, Op::lstm, Op::lstm_grad, Op::gru, Op::gru_grad)) &&
+      cost.flops > 0) {
     constexpr double kOfAProduct = 0.7;
     const ProductSpeed* speed = s.find_product(in[0].dtype, false, false, false);
     return speed == nullptr ? 0 : cost.flops / (kOfAProduct * product_flops(*speed, 256, 256, 256));

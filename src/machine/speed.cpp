@@ -138,7 +138,8 @@ double predict_node(const Graph& g, NodeId id, const MachineSpeed& s) {
   const bool cached = bytes < static_cast<double>(s.cache_bytes);
   const double traffic = bytes / (cached ? s.cache : s.memory) / kMemoryShare;
   double rate = s.f32 * kVectorShare;
-  if (class_of(node) == OpClass::contraction) {
+  if (class_of(node) == OpClass::contraction ||
+      is(node, Op::lstm, Op::lstm_grad, Op::gru, Op::gru_grad)) {
     const DType dtype = factor_dtype(g, id);
     const bool product = !node.op->is_attention;
     rate = product_rate(s, dtype) * (product ? kProductShare : kAttentionShare);

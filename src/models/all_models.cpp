@@ -9,15 +9,18 @@
 #include "models/gpt2/gpt2_config.h"
 #include "models/gpt_neox/gpt_neox_config.h"
 #include "models/llama/llama_config.h"
+#include "models/lstm/lstm_config.h"
 #include "models/modernbert/modernbert_config.h"
+#include "models/resnet/resnet_config.h"
 
 namespace brrr::models {
 
 const std::vector<const Architecture*>& all_architectures() {
   static const std::vector<const Architecture*> all = {
-      &Gpt2Config::architecture(),   &LlamaConfig::architecture(),
-      &Gemma3Config::architecture(), &GptNeoxConfig::architecture(),
-      &BertConfig::architecture(),   &ModernBertConfig::architecture()};
+      &Gpt2Config::architecture(),       &LlamaConfig::architecture(),
+      &Gemma3Config::architecture(),     &GptNeoxConfig::architecture(),
+      &LstmConfig::architecture(),       &BertConfig::architecture(),
+      &ModernBertConfig::architecture(), &ResNetConfig::architecture()};
   return all;
 }
 

@@ -92,7 +92,7 @@ ModelPtr CausalModel::with_task(const Task& task) const {
 
 void CausalModel::check_length(Dim length) const {
   const int64_t longest = sizes().context;
-  if (!length.is_symbol() && length.size() > longest)
+  if (!length.is_symbol() && length.size() > longest && !is_recurrent(sizes()))
     user_error("[{}] the length must be at most {} positions; got {}", architecture().name, longest,
                length.str());
 }
@@ -148,6 +148,9 @@ Graph CausalModel::forward(Dim batch, Dim length) const {
 }
 
 Graph CausalModel::exchange(const ExchangeBinding& binding) const {
+  if (binding.past && is_recurrent(sizes()))
+    user_error("[{}] a recurrent model has no cache of keys and values; export it without a cache",
+               architecture().name);
   const int64_t keys = binding.past.value_or(0) + binding.length;
   check_length(Dim(keys));
   Graph g;
@@ -170,7 +173,7 @@ Graph CausalModel::exchange(const ExchangeBinding& binding) const {
 
 Graph CausalModel::decode(const DecodeBinding& binding) const {
   const int64_t longest = sizes().context;
-  if (binding.capacity < 1 || binding.capacity > longest)
+  if ((binding.capacity < 1 || binding.capacity > longest) && !is_recurrent(sizes()))
     user_error("[{}] the cache must have room for 1 to {} positions; got {}", architecture().name,
                longest, binding.capacity);
   Graph g;
@@ -185,6 +188,8 @@ Graph CausalModel::decode(const DecodeBinding& binding) const {
 }
 
 Graph CausalModel::decode_sequences(const SequencesBinding& b) const {
+  if (is_recurrent(sizes()))
+    user_error("[{}] a recurrent model does not generate texts side by side", architecture().name);
   BRRR_CHECK(b.tokens > 0 && b.sequences > 0 && b.wanted > 0 && b.blocks > 0 && b.table > 0,
              "a step without tokens, sequences or blocks");
   Graph g;

@@ -14,6 +14,17 @@
 
 namespace brrr::models {
 
+/// Whether what a causal model knows of earlier tokens is a state of fixed size, instead of keys
+/// and values of each of them. A state cannot be taken back to an earlier token, and it has no
+/// limit of length: a text may outgrow the context of training.
+inline bool is_recurrent(const ModelSizes& sizes) { return sizes.causal && sizes.cache_width == 0; }
+
+/// The most tokens of a text that is generated.
+inline int64_t longest_generated_text(const ModelSizes& sizes) {
+  constexpr int64_t kNoLimit = int64_t{1} << 24;
+  return is_recurrent(sizes) ? kNoLimit : sizes.context;
+}
+
 /// The KV cache of decode_sequences(): a pool of blocks of kBlockRows positions, and the blocks of
 /// each sequence.
 struct BlockCache {
@@ -140,7 +151,7 @@ class CausalModel : public Model {
   Graph forward(Dim batch, Dim length) const final;
   Graph decode(const DecodeBinding& binding) const final;
   Graph decode_sequences(const SequencesBinding& binding) const final;
-  bool has_flat_loss() const final { return true; }
+  bool has_flat_loss() const final { return !is_recurrent(sizes()); }
   Graph flat_loss(const FlatBinding& binding) const final;
   Graph exchange(const ExchangeBinding& binding) const final;
   /// Classes and values of texts: the state of the last token and a linear layer (causal_text.h).

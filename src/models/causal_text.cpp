@@ -77,7 +77,7 @@ class CausalTextModel final : public Model {
   Graph scored(int64_t batch, int64_t length) const override {
     return loss_graph(batch, length, false);
   }
-  bool has_flat() const override { return true; }
+  bool has_flat() const override { return !is_recurrent(sizes()); }
   Graph flat(const FlatBinding& binding) const override {
     Graph g;
     const CausalRows causal = language_->flat_rows(g, binding);
@@ -85,7 +85,7 @@ class CausalTextModel final : public Model {
     g.output("logits", logits_of(parameters, std::nullopt, causal, texts_of(causal)));
     return g;
   }
-  bool has_flat_loss() const override { return true; }
+  bool has_flat_loss() const override { return has_flat(); }
   Graph flat_loss(const FlatBinding& binding) const override {
     return flat_loss_graph(binding, true);
   }

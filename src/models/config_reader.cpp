@@ -40,10 +40,16 @@ void ConfigReader::refuse_quantization() const {
   if (config == nullptr || config->is_null()) return;
   const std::string method =
       config->is_object() ? config->value("quant_method", Json()).dump() : std::string();
-  if (method == "\"compressed-tensors\"") return;
+  for (const char* known : {"\"awq\"", "\"bitsandbytes\"", "\"compressed-tensors\"",
+                            "\"fbgemm_fp8\"", "\"fp8\"", "\"gptq\""})
+    if (method == known) return;
+  // bitsandbytes before it was one of several methods.
+  if (config->is_object() && method == "null" &&
+      (config->contains("load_in_8bit") || config->contains("load_in_4bit")))
+    return;
   user_error(
-      "{}: quantization_config is not supported with quant_method {}; expected compressed-tensors, "
-      "or weights in f32, bf16 or f16",
+      "{}: quantization_config is not supported with quant_method {}; expected awq, bitsandbytes, "
+      "compressed-tensors, fbgemm_fp8, fp8 or gptq, or weights in f32, bf16 or f16",
       what_, method.empty() ? "null" : method.substr(0, 60));
 }
 

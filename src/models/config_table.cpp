@@ -16,6 +16,18 @@ size_t read_choice(const ConfigReader& keys, const char* key, const Spellings& a
              expected);
 }
 
+std::vector<int64_t> parse_sizes(const std::string& text, size_t longest, int64_t most) {
+  std::vector<int64_t> sizes;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    sizes.push_back(parse_integer(std::string_view(text).substr(begin, end - begin), 1, most));
+    begin = end + 1;
+  }
+  if (sizes.size() > longest)
+    usage_error("expected up to {} numbers with commas between them; got '{}'", longest, text);
+  return sizes;
+}
+
 std::string in_words(const std::vector<std::string>& names) {
   if (names.empty()) return "";
   const auto last = names.end() - 1;

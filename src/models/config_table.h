@@ -19,6 +19,9 @@ using Spellings = std::vector<std::vector<std::string>>;
 
 /// The index of the value that `key` holds. Throws UserError that lists what is supported.
 size_t read_choice(const ConfigReader& keys, const char* key, const Spellings& all);
+/// "3,4,6" as numbers. Throws UserError (exit 2) for none, more than `longest`, and numbers outside
+/// 1 to `most`.
+std::vector<int64_t> parse_sizes(const std::string& text, size_t longest, int64_t most);
 /// "a, b, c and d".
 std::string in_words(const std::vector<std::string>& names);
 
@@ -129,6 +132,24 @@ class ConfigTable {
       field(c) = parse_integer(s, least, high);
     };
     row.text = [=](const C& c) { return std::to_string(field(const_cast<C&>(c))); };
+    return {*this, rows_.size() - 1};
+  }
+  /// From 1 to `longest` counts, each from 1 to `most`: a list in files, "3,4,6" as an option.
+  Field sizes(const char* key, std::vector<int64_t> C::*field, size_t longest, int64_t most) {
+    Row& row = add(key, OptionKind::kText, "N,N...");
+    row.read = [=](C& c, const ConfigReader& keys, const char* k) {
+      if (keys.has(k)) c.*field = keys.integers(k);
+    };
+    row.json = [=](const C& c) { return io::Json(c.*field); };
+    row.check = [=](const C& c, const ConfigLimits& limits, const char* k) {
+      limits.size(fmt::format("the number of {}", k).c_str(), std::ssize(c.*field),
+                  static_cast<int64_t>(longest));
+      for (const int64_t size : c.*field) limits.size(k, size, most);
+    };
+    row.set = [=](C& c, const std::string& s, int64_t) {
+      c.*field = parse_sizes(s, longest, most);
+    };
+    row.text = [=](const C& c) { return fmt::format("{}", fmt::join(c.*field, ",")); };
     return {*this, rows_.size() - 1};
   }
   /// A number that `range` allows; `expected` says so in words.

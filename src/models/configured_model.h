@@ -66,14 +66,20 @@ class ConfiguredModel : public Base {
     return c.model();
   }
   ModelPtr with_vocabulary(int64_t size) const override {
-    C c = c_;
-    c.vocab_size = size;
-    return c.model();
+    if constexpr (requires(C c) { c.vocab_size; }) {
+      C c = c_;
+      c.vocab_size = size;
+      return c.model();
+    }
+    throw InternalError("a model without a vocabulary");
   }
   ModelPtr with_untied_head() const override {
-    C c = c_;
-    c.tie_word_embeddings = false;
-    return c.model();
+    if constexpr (requires(C c) { c.tie_word_embeddings; }) {
+      C c = c_;
+      c.tie_word_embeddings = false;
+      return c.model();
+    }
+    throw InternalError("a model without a tied head");
   }
   double dropout() const override { return C::table().dropouts(c_).front(); }
 
@@ -137,7 +143,7 @@ Architecture architecture_of(Architecture a, void (*complete)(C&, const Descript
   a.options = options_of(C::table().options());
   a.describe = [complete](const Description& d) {
     C c = settings_from(C::table().options(), d.settings);
-    c.vocab_size = d.vocabulary;
+    if constexpr (requires { c.vocab_size; }) c.vocab_size = d.vocabulary;
     C::table().set_dropout(c, d.dropout);
     complete(c, d);
     return c.model();

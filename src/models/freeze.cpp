@@ -1,5 +1,6 @@
 #include "models/freeze.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/errors.h"
@@ -68,7 +69,10 @@ std::set<std::string> frozen_parameters(const Model& model, const std::vector<st
       }
     if (!is_known) refuse_item(model, item);
   }
-  if (!frozen.empty() && frozen.size() == model.parameters().size())
+  const std::vector<ParameterInfo> all = model.parameters();
+  const bool freezes_all = std::ranges::all_of(
+      all, [&](const ParameterInfo& p) { return p.is_buffer || frozen.contains(p.name); });
+  if (!frozen.empty() && freezes_all)
     usage_error("--freeze {} freezes every parameter: nothing is left to train",
                 fmt::join(items, ","));
   return frozen;

@@ -41,6 +41,18 @@ void fill_normal(std::span<float> out, float scale, RngKey key, uint32_t stream)
   });
 }
 
+void fill_uniform(std::span<float> out, float bound, RngKey key, uint32_t stream) {
+  const int64_t n = static_cast<int64_t>(out.size());
+  parallel_for((n + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const auto words = philox(key, stream, static_cast<uint64_t>(block));
+      float four[4];
+      for (size_t i = 0; i < 4; ++i) four[i] = bound * (2 * uniform_from_bits(words[i]) - 1);
+      std::copy_n(four, std::min<int64_t>(4, n - 4 * block), out.data() + 4 * block);
+    }
+  });
+}
+
 }  // namespace
 
 void initialise(const ParameterInfo& parameter, uint32_t seed, std::span<float> out) {
@@ -56,6 +68,10 @@ void initialise(const ParameterInfo& parameter, uint32_t seed, std::span<float> 
       // steps.
       fill_normal(out, static_cast<float>(parameter.fill.deviation), {seed, 0xffffffffu},
                   stream_of(parameter.name));
+      break;
+    case Fill::Kind::uniform:
+      fill_uniform(out, static_cast<float>(parameter.fill.deviation), {seed, 0xffffffffu},
+                   stream_of(parameter.name));
   }
 }
 
@@ -77,11 +93,16 @@ std::shared_ptr<const WeightList> made_weights(const Model& model, FloatWeights 
     if (tensor == nullptr) return make(name, to);
     given->read(*tensor, std::as_writable_bytes(to));
   };
-  const auto list =
-      std::make_shared<WeightList>(given ? given->what() : "the initial weights", given, read);
+  const auto read_counter = [given](std::string_view name, std::span<std::byte> to) {
+    const TensorView* const tensor = given ? given->find(name) : nullptr;
+    if (tensor != nullptr) return given->read(*tensor, to);
+    std::ranges::fill(to, std::byte{0});
+  };
+  const auto list = std::make_shared<WeightList>(given ? given->what() : "the initial weights",
+                                                 given, read, read_counter);
   for (const ParameterInfo& p : model.parameters()) {
     const TensorView* const tensor = given ? given->find(p.name) : nullptr;
-    list->add(tensor != nullptr ? *tensor : TensorView{p.name, DType::f32, p.shape, {}});
+    list->add(tensor != nullptr ? *tensor : TensorView{p.name, p.dtype, p.shape, {}});
   }
   return list;
 }

@@ -58,14 +58,15 @@ const std::vector<ParameterInfo>& Model::declared() const {
 
 int64_t Model::parameter_count() const {
   int64_t n = 0;
-  for (const ParameterInfo& p : declared()) n += p.shape.elements();
+  for (const ParameterInfo& p : declared())
+    if (!p.is_buffer) n += p.shape.elements();
   return n;
 }
 
 int64_t Model::multiplied_count() const {
   int64_t n = 0;
   for (const ParameterInfo& p : declared())
-    if (!p.is_table) n += p.shape.elements();
+    if (!p.is_table && !p.is_buffer) n += p.shape.elements();
   return n;
 }
 
@@ -81,6 +82,13 @@ ModelPtr Model::with_task(const Task&) const {
       "[{}] a causal language model has no head for that: it needs an encoder (model_type bert, "
       "distilbert, roberta, xlm-roberta or mpnet)",
       architecture().name);
+}
+
+ModelPtr Model::with_image_size(int64_t) const {
+  throw InternalError("with_image_size of " + architecture().name);
+}
+ModelPtr Model::with_picture_loss(const PictureLoss&) const {
+  throw InternalError("with_picture_loss of " + architecture().name);
 }
 
 Graph Model::forward_at(int64_t, int64_t, int64_t) const {

@@ -24,6 +24,21 @@ namespace brrr::models {
 
 struct Architecture;
 
+/// The pictures that a model takes, [B, channels, height, width].
+struct PictureSizes {
+  int64_t channels = 3, height = 224, width = 224;
+  int64_t elements() const { return channels * height * width; }
+  bool operator==(const PictureSizes&) const = default;
+};
+
+/// How the loss of a model for pictures is made in training; its evaluation knows none of it.
+struct PictureLoss {
+  double label_smoothing = 0;  // share of the target that all classes divide among them
+  /// A picture may be a mix of two: the graph also has the inputs "targets2" [B] i32 and "mix" [B]
+  /// f32, the share of the first target.
+  bool mixes = false;
+};
+
 /// The sizes that reports show and memory depends on.
 struct ModelSizes {
   int64_t vocabulary = 0;   // V
@@ -33,7 +48,11 @@ struct ModelSizes {
   int64_t width = 0;        // C
   int64_t query_width = 0;  // H * D
   int64_t cache_width = 0;  // elements of keys and values that a position adds, over all layers
+  int64_t cache_heads = 0;  // heads of keys and values, over all layers
   bool causal = true;       // a token sees those before it; false: all of its text
+  /// What a model for pictures takes instead of text (models/vision/vision_model.h); its vocabulary
+  /// is its classes, its context 1.
+  std::optional<PictureSizes> picture = std::nullopt;
 };
 
 /// How the tensors of a file are told apart, besides the names of parameters.
@@ -129,6 +148,13 @@ class Model {
   /// Whether graphs have the input "types" (encoder.h).
   virtual bool has_token_types() const { return false; }
 
+  /// Whether graphs have the input "pixels" instead of "tokens" (vision/vision_model.h).
+  bool sees_pictures() const { return sizes().picture.has_value(); }
+  /// The same model for square pictures of another size, or with another loss in training.
+  /// InternalError for a model of text.
+  virtual ModelPtr with_image_size(int64_t size) const;
+  virtual ModelPtr with_picture_loss(const PictureLoss& loss) const;
+
   /// Inputs "tokens", "targets" [B, T] i32 (-1: ignored), "loss_scale" f32[] (1 / real tokens of
   /// the step, 1 for a sum), "rng_key" i32[2] when the model has dropout. Output "loss" f32[].
   virtual Graph loss(int64_t batch, int64_t length) const = 0;
@@ -180,15 +206,15 @@ class Model {
   /// "sentence_embedding".
   virtual Graph exchange(const ExchangeBinding& binding) const = 0;
 
-  /// Elements of all parameters.
+  /// Elements of all parameters, buffers left out.
   int64_t parameter_count() const;
-  /// Elements of the parameters that are no tables: N of the usual count of FLOPs, and what one
-  /// token reads.
+  /// Elements of the parameters that are no tables and no buffers: N of the usual count of FLOPs,
+  /// and what one token reads.
   int64_t multiplied_count() const;
   /// 6 N + 6 L (H D) T, the usual count of a training step's FLOPs for each token, attention
   /// causal; with `whole_scores`, and where attention is not causal, 6 N + 12 L (H D) T: every
   /// query sees every key.
-  double flops_per_token(int64_t length, bool whole_scores = false) const;
+  virtual double flops_per_token(int64_t length, bool whole_scores = false) const;
 
  protected:
   /// Declares the parameters.

@@ -2,15 +2,18 @@
 
 namespace brrr::models {
 
-Value Parameters::declare(ParameterInfo p) {
+const ParameterInfo& Parameters::add_to_list(ParameterInfo p) {
   p.part = part_;
   p.place = place_;
+  return list_.emplace_back(std::move(p));
+}
+
+Value Parameters::declare(ParameterInfo info) {
+  const ParameterInfo& p = add_to_list(std::move(info));
   Attrs attrs;
   if (purpose_ == Purpose::training && !p.decays) attrs.set(kDecays, false);
-  const Value value =
-      graph_.input(p.name, Type{DType::f32, p.shape}, Role::parameter, std::move(attrs));
-  list_.push_back(std::move(p));
-  return value;
+  if (purpose_ == Purpose::training && p.is_buffer) attrs.set(kTrained, false);
+  return graph_.input(p.name, Type{p.dtype, p.shape}, Role::parameter, std::move(attrs));
 }
 
 Value Parameters::weight(const std::string& name, Shape shape) {
@@ -34,6 +37,29 @@ Value Parameters::table(const std::string& name, Shape shape, bool is_multiplied
 
 Value Parameters::vector(const std::string& name, int64_t width, Fill::Kind fill) {
   return declare({.name = name, .shape = {width}, .fill = {fill}});
+}
+
+Value Parameters::filled_weight(const std::string& name, Shape shape, Fill fill) {
+  return declare({.name = name, .shape = std::move(shape), .fill = fill, .decays = true});
+}
+
+Value Parameters::filled_bias(const std::string& name, int64_t width, Fill fill) {
+  return declare({.name = name, .shape = {width}, .fill = fill});
+}
+
+Value Parameters::buffer(const std::string& name, Shape shape, Fill::Kind fill) {
+  return declare({.name = name, .shape = std::move(shape), .fill = {fill}, .is_buffer = true});
+}
+
+std::optional<Value> Parameters::counter(const std::string& name) {
+  ParameterInfo p{.name = name,
+                  .shape = {},
+                  .fill = {Fill::Kind::zeros},
+                  .dtype = DType::i64,
+                  .is_buffer = true};
+  if (purpose_ == Purpose::training) return declare(std::move(p));
+  add_to_list(std::move(p));
+  return std::nullopt;
 }
 
 }  // namespace brrr::models

@@ -3,6 +3,7 @@
 // and into the list of what the model has, so that shapes, initial values and what training does
 // with a parameter stand in one place.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,10 @@ namespace brrr::models {
 
 /// Initial values of a parameter.
 struct Fill {
-  enum class Kind { zeros, ones, normal };
+  enum class Kind { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
-  double deviation = 0;  // of normal, whose mean is 0
+  /// The standard deviation of normal, whose mean is 0; of uniform the bound of absolute values.
+  double deviation = 0;
 };
 
 /// Which files hold a parameter.
@@ -36,6 +38,10 @@ struct ParameterInfo {
   Part part = Part::trunk;
   /// The place in the model, for --freeze: "embed", "h.3", "norm", "head".
   std::string place = {};
+  DType dtype = DType::f32;  // i64: a counter, which begins as 0 where files lack it
+  /// A buffer: training graphs set its next value themselves, by no gradient. The running
+  /// statistics of batch norm are buffers. They count as no parameters in reports.
+  bool is_buffer = false;
 };
 
 /// What a graph with parameters is for.
@@ -57,6 +63,7 @@ class Parameters {
   void set_part(Part part) { part_ = part; }
 
   Graph& graph() { return graph_; }
+  Purpose purpose() const { return purpose_; }
   const std::vector<ParameterInfo>& list() const { return list_; }
 
   /// Declares a matrix, or another weight that is multiplied: initially normal, decayed.
@@ -70,8 +77,17 @@ class Parameters {
     return vector(name, width, Fill::Kind::zeros);
   }
   Value vector(const std::string& name, int64_t width, Fill::Kind fill);
+  /// Declares a weight, which decays, or a bias, which does not, with these initial values.
+  Value filled_weight(const std::string& name, Shape shape, Fill fill);
+  Value filled_bias(const std::string& name, int64_t width, Fill fill);
+  /// Declares a buffer: a state that files hold and that no optimizer changes. A training graph
+  /// gives it a value for the next step by Graph::update().
+  Value buffer(const std::string& name, Shape shape, Fill::Kind fill);
+  /// Declares a buffer i64[] that counts from 0. Only training graphs have it as an input.
+  std::optional<Value> counter(const std::string& name);
 
  private:
+  const ParameterInfo& add_to_list(ParameterInfo parameter);
   Value declare(ParameterInfo parameter);
 
   Graph& graph_;

@@ -94,6 +94,9 @@ class BrrrModule final : public Runnable {
     for (const NodeId id : graph_.inputs()) {
       const std::string& name = graph_.input_name(id);
       const Type& type = graph_.type({id, 0});
+      if (!type.storage.is_plain())
+        user_error("{}: the input '{}' is {}; expected one that lies in rows", file_.what(), name,
+                   type.str());
       if (graph_.role(id) == Role::data) {
         inputs_.push_back(port_of(name, type));
         continue;

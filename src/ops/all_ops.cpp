@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "ops/recurrent/recurrent_support.h"
 #include "ops/support.h"
 
 namespace brrr {
@@ -43,6 +44,9 @@ const Table& table() {
                         ops::sorting_ops,
                         ops::conv_ops,
                         ops::pool_ops,
+                        ops::batch_norm_ops,
+                        ops::lstm_ops,
+                        ops::gru_ops,
                         ops::store_ops,
                         ops::embedding_ops,
                         ops::optimizer_ops,
@@ -50,6 +54,7 @@ const Table& table() {
                         ops::adafactor_ops,
                         ops::muon_ops,
                         ops::fp8_ops,
+                        ops::fake_quantize_ops,
                         ops::fused_ops,
                         ops::order_ops,
                         ops::control_ops})

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ir/evaluate.h"
+#include "ops/backpropagate.h"
 #include "ops/support.h"
 
 namespace brrr {
@@ -220,6 +221,112 @@ void evaluate_loop(const EvalContext& c) {
   c.out.back().data[0] = static_cast<double>(i);
 }
 
+/// Appends a loop that runs as `node` does and stacks what its carried values are before each
+/// iteration: [bound, ...] each.
+std::vector<Value> states_before(VjpContext& c, const Node& node, const LoopForm& form) {
+  if (form.carried == 0) return {};
+  Graph body;
+  std::vector<Value> inputs, operands;
+  for (const NodeId id : form.body.inputs())
+    inputs.push_back(body.input(fmt::format("a{}", inputs.size()), Type(form.body.type({id, 0}))));
+  const std::vector<Value> outputs = inline_region(body, form.body, inputs);
+  for (size_t i = 0; i <= form.carried; ++i) body.output(std::to_string(i), outputs[i]);
+  for (size_t k = 1; k <= form.carried; ++k)
+    body.output(std::to_string(form.carried + k), inputs[k]);
+  for (size_t i = 0; i < node.operands.size(); ++i) operands.push_back(c.operand(i));
+  const std::span<const Value> all(operands);
+  return loop(operands[0], Region(std::move(body)), all.subspan(1, form.carried),
+              all.subspan(1 + form.carried), form.end)
+      .stacked;
+}
+
+/// The derivative is a loop that runs backwards. It carries the gradients of the carried values and
+/// the sums of those of the captured ones; each iteration computes the body again from the carried
+/// values that it began with.
+void differentiate_loop(VjpContext& c) {
+  const Node node = c.node();  // a copy: the graph grows
+  const LoopForm form(node);
+  Graph& g = c.graph;
+  const size_t carried = form.carried, captured = node.operands.size() - 1 - carried;
+  const auto float_type = [&](size_t operand) { return is_float(c.operand(operand).dtype()); };
+  const auto zeros = [&](Value like) { return full(g, like.shape(), 0, like.dtype()); };
+  if (form.end.bound == 0) {  // nothing ran
+    for (size_t k = 0; k < carried; ++k)
+      if (c.has_grad(k)) c.set(1 + k, c.grad(k));
+    return;
+  }
+  const std::vector<Value> states = states_before(c, node, form);
+  const Value iterations = c.result(static_cast<uint32_t>(node.results.size() - 1));
+
+  // What the backward loop carries and reads, each in the graph and as an input of its body.
+  Graph body;
+  size_t inputs = 0;
+  const auto input = [&](const Type& type) {
+    return body.input(fmt::format("a{}", inputs++), Type(type));
+  };
+  const Value i = input(kIteration);
+  std::vector<Value> changed, read, d_carried(carried), sums(captured);
+  for (size_t k = 0; k < carried; ++k) {
+    if (!float_type(1 + k)) continue;
+    changed.push_back(c.has_grad(k) ? c.grad(k) : zeros(c.operand(1 + k)));
+    d_carried[k] = input(changed.back().type());
+  }
+  for (size_t j = 0; j < captured; ++j) {
+    if (!c.wants(1 + carried + j)) continue;
+    changed.push_back(zeros(c.operand(1 + carried + j)));
+    sums[j] = input(changed.back().type());
+  }
+  const auto reads = [&](Value v) {
+    read.push_back(v);
+    return input(v.type());
+  };
+  const Value count = reads(iterations);
+  const Value t = count - scalar(body, 1, DType::i32) - i;
+  std::vector<Value> in{t}, wanted;
+  for (const Value& state : states) in.push_back(reads(state));
+  for (size_t j = 0; j < captured; ++j) in.push_back(reads(c.operand(1 + carried + j)));
+  std::vector<Value> d_rows(form.stacked);
+  for (size_t s = 0; s < form.stacked; ++s)
+    if (c.has_grad(carried + s)) d_rows[s] = reads(c.grad(carried + s));
+  for (size_t k = 0; k < carried; ++k) {
+    in[1 + k] = gather(in[1 + k], t, 0);
+    if (d_carried[k].graph != nullptr) wanted.push_back(in[1 + k]);
+  }
+  for (size_t j = 0; j < captured; ++j)
+    if (sums[j].graph != nullptr) wanted.push_back(in[1 + carried + j]);
+
+  const auto first = static_cast<NodeId>(body.size());
+  const std::vector<Value> out = inline_region(body, without_opaque_composites(form.body), in);
+  std::vector<Seed> seeds;
+  for (size_t k = 0; k < carried; ++k)
+    if (d_carried[k].graph != nullptr) seeds.push_back({out[1 + k], d_carried[k]});
+  for (size_t s = 0; s < form.stacked; ++s)
+    if (d_rows[s].graph != nullptr)
+      seeds.push_back({out[1 + carried + s], gather(d_rows[s], t, 0)});
+  const std::vector<Value> gradients = backpropagate(body, first, seeds, wanted, "loop");
+  body.output("0", less(i + scalar(body, 1, DType::i32), count));
+  size_t at = 0;
+  const auto gives = [&](Value v) { body.output(std::to_string(++at), v); };
+  for (const Value& d : d_carried) {
+    if (d.graph == nullptr) continue;
+    const Value gradient = gradients[at];
+    gives(gradient.graph != nullptr ? gradient : full(body, d.shape(), 0, d.dtype()));
+  }
+  for (const Value& sum : sums) {
+    if (sum.graph == nullptr) continue;
+    const Value gradient = gradients[at];
+    gives(gradient.graph != nullptr ? sum + gradient : sum);
+  }
+  const LoopResults results =
+      loop(less(scalar(g, 0, DType::i32), iterations), Region(std::move(body)), changed, read,
+           {.bound = form.end.bound});
+  at = 0;
+  for (size_t k = 0; k < carried; ++k)
+    if (d_carried[k].graph != nullptr) c.set(1 + k, results.carried[at++]);
+  for (size_t j = 0; j < captured; ++j)
+    if (sums[j].graph != nullptr) c.set(1 + carried + j, results.carried[at++]);
+}
+
 /// How many rounds of a loop at most, told by an operand i32[] that the body has as its last input.
 Sample counted_sample(const Graph& body, int64_t bound, int64_t carried, int64_t most) {
   Sample sample{
@@ -333,7 +440,7 @@ OpDef loop_op() {
   d.runs_regions = true;
   d.stored_operands = ~0u;
   d.autocast_operands = 0;
-  d.no_gradient = "control flow is not differentiated";
+  d.vjp = differentiate_loop;
   d.infer = infer_loop;
   d.evaluate = evaluate_loop;
   d.cost = [](const Node& n, std::span<const Type> in) {

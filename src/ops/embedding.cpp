@@ -12,6 +12,13 @@ size_t row_at(const RefTensor& ids, int64_t i, int64_t rows) {
   return static_cast<size_t>(id);
 }
 
+/// A table in panels of quantised integers.
+Sample::Operand table_of_integers(Shape shape, const Quantized& quantized, DType dtype) {
+  Sample::Operand table = ops::tensor(std::move(shape), -1, 1, dtype);
+  table.type.storage = {Layout::transposed_panels, quantized};
+  return table;
+}
+
 }  // namespace
 
 Value embedding(Value table, Value ids) { return call1(Op::embedding, {table, ids}); }
@@ -64,7 +71,14 @@ std::vector<OpDef> embedding_ops() {
           {{tensor({11, 37}), tensor({64}, 0, 11, DType::i32)}, {}},
           {{tensor({11, 8}), tensor({7}, 0, 11, DType::i64)}, {}},
           {{stored_right(64, 45, true, DType::bf16), tensor({3, 5}, 0, 45, DType::i32)}, {}},
-          {{stored_right(50, 60, true, DType::f32), tensor({128}, 0, 60, DType::i64)}, {}}};
+          {{stored_right(50, 60, true, DType::f32), tensor({128}, 0, 60, DType::i64)}, {}},
+          {{table_of_integers({45, 300}, {8, 1, 0}, DType::bf16),
+            tensor({3, 5}, 0, 45, DType::i32)},
+           {}},
+          {{table_of_integers({70, 64}, {8, 1, 32}, DType::f32), tensor({9}, 0, 70, DType::i64)},
+           {}},
+          {{table_of_integers({33, 50}, {4, 1, 8}, DType::f16), tensor({9}, 0, 33, DType::i32)},
+           {}}};
     };
     list.push_back(std::move(d));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/quantized/int8_rows.h"
 #include "ops/support.h"
 
 namespace brrr {
@@ -309,18 +310,30 @@ OpDef broadcast_to_op() {
   return d;
 }
 
+/// Fails unless x and its replacement have the same storage: plain rows, or int8 rows, where a row
+/// is replaced together with its scales.
+void check_rows_of_integers(const InferContext& c, const Type& x, const Type& part) {
+  if (x.storage != part.storage)
+    c.fail("x and its new part must lie alike; got {} and {}", x.str(), part.str());
+  if (!x.storage.is_plain() && !ops::is_int8_rows(x)) c.fail("x must lie in rows; got {}", x.str());
+}
+
 OpDef update_slice_op() {
-  OpDef d =
-      movement("update_slice",
-               "y = x with y[..., position : position + n, ...] = part along {axis}; the position "
-               "is clamped so that the part fits. x, y: [..., N, ...]; part: [..., n, ...]; "
-               "position: [] i32");
+  OpDef d = movement(
+      "update_slice",
+      "y = x with y[..., position : position + n, ...] = part along {axis}; the position "
+      "is clamped so that the part fits. x, y: [..., N, ...]; part: [..., n, ...]; "
+      "position: [] i32. x and part may both lie in int8 rows, with {axis} before the last");
   d.no_gradient = "it writes the KV cache of inference";
+  d.stored_operands = 0b011;
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 3);
     ops::expect_same_dtype(c, 0, 1);
     const int64_t axis = c.attr<int64_t>("axis");
     check_axis(c, axis, c.in[0].shape);
+    check_rows_of_integers(c, c.in[0], c.in[1]);
+    if (!c.in[0].storage.is_plain() && axis == c.in[0].shape.rank() - 1)
+      c.fail("the axis {} of {} holds groups of integers", axis, c.in[0].str());
     if (c.in[2] != Type{DType::i32, {}}) c.fail("position must be i32[]; got {}", c.in[2].str());
     Shape part = c.in[1].shape;
     bool fits = part.rank() == c.in[0].shape.rank();
@@ -351,6 +364,12 @@ OpDef update_slice_op() {
          {{"axis", int64_t{0}}}},
         {{ops::tensor({5, 2}, -9, 9, DType::i64), ops::tensor({2, 2}, -9, 9, DType::i64),
           ops::tensor({}, 0, 9, DType::i32)},
+         {{"axis", int64_t{0}}}},
+        {{ops::int8_rows_operand({2, 3, 8, 10}, 5), ops::int8_rows_operand({2, 3, 2, 10}, 5),
+          ops::tensor({}, 0, 7, DType::i32)},
+         {{"axis", int64_t{2}}}},
+        {{ops::int8_rows_operand({9, 32}, 16, DType::bf16),
+          ops::int8_rows_operand({3, 32}, 16, DType::bf16), ops::tensor({}, 0, 9, DType::i32)},
          {{"axis", int64_t{0}}}}};
   };
   d.in_place = {{0, 0}};
@@ -360,11 +379,14 @@ OpDef update_slice_op() {
 OpDef update_rows_op() {
   OpDef d = movement("update_rows",
                      "y = x with row slots[i] replaced by rows[i]; a slot of -1 replaces nothing. "
-                     "x, y: [N, C]; slots: [M] i32, different ones in [0, N) or -1; rows: [M, C]");
+                     "x, y: [N, C]; slots: [M] i32, different ones in [0, N) or -1; rows: [M, C]. "
+                     "x and rows may both lie in int8 rows");
   d.no_gradient = "it writes the KV cache of inference";
+  d.stored_operands = 0b101;
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 3);
     ops::expect_same_dtype(c, 0, 2);
+    check_rows_of_integers(c, c.in[0], c.in[2]);
     const Shape &x = c.in[0].shape, &slots = c.in[1].shape, &rows = c.in[2].shape;
     if (c.in[1].dtype != DType::i32 || x.rank() != 2 || slots.rank() != 1 || rows.rank() != 2 ||
         rows[0] != slots[0] || rows[1] != x[1])
@@ -393,7 +415,14 @@ OpDef update_rows_op() {
                      ops::tensor({1, width}, -9, 9, dtype)},
                     {}};
     };
-    return std::vector<Sample>{make(7, 5), make(3, 40), make(4, 2, DType::i64)};
+    const auto integers = [](int64_t n, int64_t width, int64_t group) {
+      return Sample{{ops::int8_rows_operand({n, width}, group),
+                     ops::tensor({1}, -1, static_cast<double>(n), DType::i32),
+                     ops::int8_rows_operand({1, width}, group)},
+                    {}};
+    };
+    return std::vector<Sample>{make(7, 5), make(3, 40), make(4, 2, DType::i64), integers(5, 24, 8),
+                               integers(6, 96, 32)};
   };
   d.in_place = {{0, 0}};
   return d;

@@ -19,10 +19,11 @@
 // The others; `_` ends the names that are keywords of C++.
 #define BRRR_OTHER_OPS(X)                                                                       \
   X(full) X(iota) X(literal) X(random_bits) X(where) X(cast) X(gelu) X(gelu_grad) X(silu)       \
-  X(silu_grad) X(dropout) X(quantize) X(quantize_scale) X(scaled_matmul) X(fused)               \
+  X(silu_grad) X(dropout) X(quantize) X(quantize_scale) X(fake_quantize) X(scaled_matmul) X(fused)               \
   X(matmul) X(linear) X(attention) X(attention_grad) X(linear_cross_entropy)                    \
   X(linear_cross_entropy_grad) X(linear_cross_entropy_step) X(cross_entropy)                    \
-  X(cross_entropy_grad) X(conv) X(conv_transpose) X(conv_weight_grad) X(max_pool) X(sum_pool)   \
+  X(cross_entropy_grad) X(conv) X(conv_transpose) X(conv_weight_grad) X(max_pool) X(max_pool_grad)  \
+  X(sum_pool) X(batch_norm) X(batch_norm_grad) X(lstm) X(lstm_grad) X(gru) X(gru_grad)          \
   X(sum) X(max) X(min) X(product) X(softmax) X(softmax_grad) X(layer_norm) X(layer_norm_grad)   \
   X(rms_norm) X(rms_norm_grad) X(argmax) X(sort) X(cumsum) X(cumprod) X(rotary) X(reshape)      \
   X(transpose) X(slice) X(pad) X(concat) X(broadcast_to) X(update_slice) X(update_rows) X(bitcast) X(gather)   \

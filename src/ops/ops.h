@@ -206,10 +206,12 @@ Value argmax(Value x, int axis, bool smallest = false, bool last = false);
 Value running_sum(Value x, int axis, bool exclusive = false, bool reverse = false);
 Value running_product(Value x, int axis, bool exclusive = false, bool reverse = false);
 
-// Windows over the spatial axes of [N, C, spatial...]
+// Windows over the spatial axes of pictures [N, C, spatial...] or, channels last, [N, spatial...,
+// C]
 struct Windows {
   std::vector<int64_t> strides, dilations;  // for each spatial axis
   std::vector<int64_t> pads;                // what lies before each, then what lies behind each
+  bool channels_last = false;               // x and y are [N, spatial..., C]; weights are not
 };
 /// x: [N, C, in...], w: [M, C/G, kernel...], bias: [M] -> [N, M, out...]
 Value conv(Value x, Value w, std::optional<Value> bias, const Windows& windows, int64_t groups);
@@ -223,11 +225,25 @@ struct MaxPool {
   Value values, indices;
 };
 MaxPool max_pool(Value x, std::vector<int64_t> kernel, const Windows& windows);
+/// x: [N, C, in...], dy: [N, C, out...] -> [N, C, in...]: each dy added to the first largest
+/// element of its window.
+Value max_pool_grad(Value x, Value dy, std::vector<int64_t> kernel, const Windows& windows);
 Value sum_pool(Value x, std::vector<int64_t> kernel, const Windows& windows);
+
+struct BatchNorm {
+  Value y, mean, variance;  // like x; [C] f32: of the batch, the variance biased
+};
+/// Normalises each channel over the batch and the spatial axes. x: [N, C, spatial...] or, channels
+/// last, [N, spatial..., C]; weight, bias: [C].
+BatchNorm batch_norm(Value x, Value weight, Value bias, double eps, bool channels_last = false);
 
 // Products in 8 bits
 Value quantize_scale(Value x, DType dtype);
 Value quantize(Value x, Value scale, DType dtype);
+
+/// Rounds x to symmetric integers of `bits` (4, 8) with a scale for each `group` terms along `axis`
+/// (-1, -2; group 0: the whole axis). The gradient passes unchanged.
+Value fake_quantize(Value x, int64_t bits, int64_t group, int64_t axis);
 
 // Order
 Value after(Value x, Value gate);

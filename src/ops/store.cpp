@@ -6,18 +6,19 @@
 
 #include "base/integers.h"
 #include "ops/quantized/given_integers.h"
+#include "ops/quantized/int8_rows.h"
 #include "ops/support.h"
 
 namespace brrr {
-namespace {
 
-/// The shape of the scales of a quantised matrix.
 Shape scales_shape(const Quantized& q, const Shape& matrix) {
   Shape scales = matrix;
   const int64_t terms = matrix.size(q.axis);
   scales[q.axis] = Dim(q.group == 0 ? 1 : ceil_div(terms, int64_t{q.group}));
   return scales;
 }
+
+namespace {
 
 /// The result of a store whose integers and scales are given.
 Type given_type(const InferContext& c) {
@@ -100,18 +101,27 @@ std::vector<OpDef> store_ops() {
   d.name = "store";
   d.derives_weights = true;
   d.doc =
-      "y = x, floats or i8 in rows, in {storage} (base/storage.h). Panels hold the same numbers; "
-      "integers and their scales hold what is nearest. Two or three operands: y = (x - zeros) * "
+      "y = x, floats or i8, in {storage} (base/storage.h). Panels hold the same numbers; integers "
+      "and their scales hold what is nearest; rows hold what x holds, in its dtype. x lies in "
+      "rows, "
+      "in blocks, or, where {storage} is rows, in int8 rows. Two or three operands: y = (x - "
+      "zeros) * "
       "scales with the given integers x, i8 or u8, in quantised panels; scales and "
       "zeros have one element for each group; y has {dtype} where given, else that of scales";
   d.op_class = OpClass::movement;
-  d.no_gradient = "it is for weights in another form";
+  d.stored_operands = 0b1;
+  d.no_gradient = "it is for weights and caches in another form";
   d.infer = [](const InferContext& c) {
     if (c.in.size() > 1) return std::vector<Type>{given_type(c)};
     expect_operands(c, 1);
     if (c.in[0].dtype != DType::i8) expect_float(c, 0, "x");
     Type y = c.in[0];
     y.storage = storage_of(c, y.dtype, y.shape);
+    const bool can_read = c.in[0].storage.is_plain() || c.in[0].storage.is_blocks() ||
+                          (y.storage.is_plain() && is_int8_rows(c.in[0]));
+    if (!can_read || y.storage.is_blocks())
+      c.fail("x lies in rows or blocks, or in int8 rows and y in rows; got {} and {}",
+             c.in[0].str(), y.str());
     return std::vector<Type>{std::move(y)};
   };
   d.evaluate = [](const EvalContext& c) {
@@ -126,6 +136,13 @@ std::vector<OpDef> store_ops() {
   d.cost = [](const Node& n, std::span<const Type> in) { return streaming_cost(n, in, 0); };
   d.samples = [] {
     std::vector<Sample> out;
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      for (const auto& [shape, group] :
+           {std::pair(Shape{5, 96}, 32), {{2, 3, 7, 24}, 24}, {{2, 9, 80}, 16}, {{3, 10}, 5}})
+        out.push_back(
+            {{tensor(shape, -1, 1, dtype)}, {{"storage", int8_rows(shape.rank(), group).str()}}});
+      out.push_back({{int8_rows_operand({2, 5, 48}, 16, dtype)}, {{"storage", Storage{}.str()}}});
+    }
     for (const auto& [shape, layout] : {std::pair(Shape{64, 96}, Layout::panels),
                                         {{64, 96}, Layout::transposed_panels},
                                         {{96, 65}, Layout::panels},

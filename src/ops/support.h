@@ -61,6 +61,7 @@ std::vector<OpDef> attention_ops();
 std::vector<OpDef> reduction_ops();
 std::vector<OpDef> softmax_ops();
 std::vector<OpDef> layer_norm_ops();  // rms_norm, too
+std::vector<OpDef> batch_norm_ops();
 std::vector<OpDef> rotary_ops();
 std::vector<OpDef> cross_entropy_ops();
 std::vector<OpDef> linear_cross_entropy_ops();
@@ -77,6 +78,7 @@ std::vector<OpDef> optimizer_8bit_ops();
 std::vector<OpDef> adafactor_ops();
 std::vector<OpDef> muon_ops();
 std::vector<OpDef> fp8_ops();
+std::vector<OpDef> fake_quantize_ops();
 std::vector<OpDef> fused_ops();
 std::vector<OpDef> order_ops();
 std::vector<OpDef> control_ops();  // if, loop

@@ -2,7 +2,11 @@
 
 #include <utility>
 
+#include "passes/layout/channels_last.h"
+#include "passes/precision/fake_quantize.h"
+#include "passes/precision/quantize_cache.h"
 #include "passes/weights/gather_first.h"
+#include "passes/weights/read_blocks.h"
 #include "passes/weights/read_integers.h"
 
 namespace brrr {
@@ -124,6 +128,19 @@ void write_before_differentiation(TableWriter& t) {
       [](Context c) { return infers(c) && c.options.refresher == Refresher::loader; },
       {.before = {cast, decomposed}}, "passes/match/fold_constants.cpp",
       "Computes what small literals alone give.", of_graph(fold_constants));
+  t.may("channels_last", "always", always, {.before = {cast, differentiated, decomposed}},
+        "passes/layout/channels_last.cpp",
+        "Lets pictures lie with channels last between convolutions, where the target has kernels "
+        "for it.",
+        for_target(channels_last));
+  t.must(
+      "fake_quantize", "--qat", [](Context c) { return c.options.fake_quantization.bits != 0; },
+      {.before = {cast, differentiated, decomposed}}, "passes/precision/fake_quantize.cpp",
+      "Rounds weights of linear layers, and the rows that they multiply, to what their integers "
+      "will hold.",
+      with_notes([](const Graph& g, Context c, Notes* notes) {
+        return fake_quantize_products(g, c.options.fake_quantization, notes);
+      }));
   t.may("pad_dims", "always", always, {.before = {cast, differentiated, decomposed}},
         "passes/pad_dims.cpp",
         "Pads the sizes of products with weights, with zeros, to multiples that suit the target.",
@@ -213,8 +230,10 @@ void write_weights(TableWriter& t) {
       [](Context c) { return c.options.refresher == Refresher::loader && derives_weights(c); },
       {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/join_products.cpp",
       "Merges products that multiply the same rows by parameters, such as q, k and v of Llama, "
-      "into one.",
-      of_graph(join_products));
+      "into one, where these are quantised alike and do not lie in blocks.",
+      with_notes([](const Graph& g, Context c, Notes* notes) {
+        return join_quantized_products(g, c.options.quantization, notes);
+      }));
   t.may(
       "read_columns", "same as join_products",
       [](Context c) { return c.options.refresher == Refresher::loader && derives_weights(c); },
@@ -232,12 +251,35 @@ void write_weights(TableWriter& t) {
       with_notes([](const Graph& g, Context c, Notes* notes) {
         return quantize_chosen_weights(g, c.target, c.options.quantization, notes);
       }));
+  t.must(
+      "quantize_cache", "inference with --kv-cache int8",
+      [](Context c) { return infers(c) && c.options.cache == CachePrecision::int8; },
+      {.needs = {decomposed}, .before = {fused}}, "passes/precision/quantize_cache.cpp",
+      "Stores keys and values in 8 bits, with a scale for each head and token.",
+      for_target(brrr::quantize_cache));
   t.may("weight_panels", "same as derive_weights, unless that is disabled", derives_weights,
         {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/weight_panels.cpp",
         "Lets products and loss heads read weights in panels.",
         with_notes([](const Graph& g, Context c, Notes* notes) {
           return weight_panels(g, c.target, c.options.refresher, notes);
         }));
+  t.may(
+      "window_panels",
+      "inference whose parameters are written once, unless derive_weights is disabled",
+      [](Context c) { return c.options.refresher == Refresher::loader && derives_weights(c); },
+      {.needs = {decomposed}, .before = {deriving_weights}}, "passes/layout/channels_last.cpp",
+      "Lets convolutions of pictures with channels last read weights in panels.",
+      for_target(window_panels));
+  t.must(
+      "read_blocks", "inference of a file with weights in blocks (GGUF), in its own precision",
+      [](Context c) {
+        return c.options.refresher == Refresher::loader && c.options.quantization.blocks != nullptr;
+      },
+      {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/read_blocks.cpp",
+      "Lets panels and embeddings be made of the blocks of a file as they lie.",
+      with_notes([](const Graph& g, Context c, Notes* notes) {
+        return read_blocks(g, c.target, *c.options.quantization.blocks, notes);
+      }));
   t.may("derive_weights",
         "inference whose parameters are written once; training and its evaluations, with "
         "parameters or products in 16 bits",

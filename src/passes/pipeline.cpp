@@ -184,8 +184,10 @@ Graph run_passes(std::span<const Pass> table, const Graph& graph, const Target& 
   return Pipeline(table, target, options, report).run(graph);
 }
 
-PipelineOptions for_inference(DType precision, const WeightQuantization& quantization) {
+PipelineOptions for_inference(DType precision, const WeightQuantization& quantization,
+                              CachePrecision cache) {
   PipelineOptions options;
+  options.cache = cache;
   options.quantization = quantization;
   options.precision = precision;
   options.parameter_dtype = precision;

@@ -9,6 +9,7 @@
 
 #include "passes/memory/rematerialize.h"
 #include "passes/passes.h"
+#include "passes/precision/cache_precision.h"
 #include "passes/precision/precision.h"
 #include "passes/weights/weight_choice.h"
 
@@ -25,8 +26,10 @@ struct PipelineOptions {
   /// What matrices are stored in: bf16 or f16 to have no f32 copy of them.
   DType parameter_dtype = DType::f32;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
-  WeightQuantization quantization;  // of weights, with a loader
-  Rematerialize rematerialize;      // where there is a loss
+  WeightQuantization quantization;                  // of weights, with a loader
+  WeightQuantization fake_quantization;             // quantization-aware training
+  CachePrecision cache = CachePrecision::computed;  // of keys and values, in inference
+  Rematerialize rematerialize;                      // where there is a loss
   /// `update` where programs share parameters that change; `loader` for inference, whose parameters
   /// only load_parameters() writes and nobody reads back.
   Refresher refresher = Refresher::none;
@@ -38,8 +41,10 @@ struct PipelineOptions {
 };
 
 /// The options of a process that only reads its weights: products and weights in `precision` or
-/// quantised, and derived weights (panels) that a loader makes once.
-PipelineOptions for_inference(DType precision, const WeightQuantization& quantization = {});
+/// quantised, derived weights (panels) that a loader makes once, and a KV cache, if the graph has
+/// one, in `cache`.
+PipelineOptions for_inference(DType precision, const WeightQuantization& quantization = {},
+                              CachePrecision cache = CachePrecision::computed);
 
 /// Returns how --precision quantises. int8 and int4 (groups of 32 terms) quantise weights and the
 /// rows that they multiply; int8-weight-only and int4-weight-only quantise weights alone; other

@@ -37,6 +37,7 @@ std::span<const float> CachedTokens::logits_of(std::span<const int32_t> window, 
   size_t known = 0;
   while (known < tokens_.size() && known < window.size() && tokens_[known] == window[known])
     ++known;
+  if (!can_go_back_ && (known < tokens_.size() || known == window.size())) known = 0;
   known = std::min(known, window.size() - 1);  // the last token is always run, for its logits
   std::span<const float> logits;
   // The largest power of two first.

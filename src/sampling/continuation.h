@@ -31,10 +31,14 @@ std::vector<int32_t> continue_text(const Window& window, std::span<const int32_t
                                    int64_t count, Sampler sampler,
                                    const std::function<bool(int32_t)>& on_token = {});
 
-/// What a cache of keys and values holds, so that only the tokens that are new to it are run. It
+/// The tokens that the cache of a model holds, so that only those that are new to it are run. It
 /// lives as long as the weights stay what they are.
 class CachedTokens {
  public:
+  /// A cache of keys and values can go back to any of its tokens, the state of a recurrent model
+  /// only to the beginning.
+  explicit CachedTokens(bool can_go_back = true) : can_go_back_(can_go_back) {}
+
   /// Runs tokens whose first stands at `position`; returns the logits [V] after the last.
   using Run =
       std::function<std::span<const float>(std::span<const int32_t> tokens, int64_t position)>;
@@ -44,6 +48,7 @@ class CachedTokens {
   std::span<const float> logits_of(std::span<const int32_t> window, size_t longest, const Run& run);
 
  private:
+  bool can_go_back_;
   std::vector<int32_t> tokens_;
 };
 

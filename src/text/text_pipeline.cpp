@@ -5,6 +5,7 @@
 #include "base/encoding/utf8.h"
 #include "base/errors.h"
 #include "base/file.h"
+#include "text/tokenizer_writer.h"
 
 namespace brrr::io {
 
@@ -176,8 +177,10 @@ std::optional<int32_t> TextPipeline::token_id(std::string_view name) const {
 }
 
 void TextPipeline::save(const fs::path& folder) const {
+  if (parts_.files.empty() && parts_.make_files)
+    return write_files(parts_.make_files(parts_), folder);
   if (parts_.files.empty()) parts_.model->save(folder);
-  for (const auto& [name, text] : parts_.files) write_file_atomically(folder / name, text);
+  write_files(parts_.files, folder);
 }
 
 }  // namespace brrr::io

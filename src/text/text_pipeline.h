@@ -4,6 +4,7 @@
 // normalized text; the pre-tokenizer cuts the rest into pieces; the model turns each into ids; the
 // post-processor puts tokens before and behind. The decoder turns ids into text.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,8 +35,10 @@ struct TokenizerParts {
   NamedTokens named;
   InputLengths lengths;
   VocabTokens vocabulary;  // names; empty where tokens have none but their bytes
-  /// The files that it was read from, by name; save() writes them. Empty: the model's.
+  /// The files that it was read from, by name; save() writes them. Empty: those that `make_files`
+  /// makes, or, without it, the model's.
   std::map<std::string, std::string> files;
+  std::function<std::map<std::string, std::string>(const TokenizerParts&)> make_files = {};
 };
 
 class TextPipeline final : public Tokenizer {

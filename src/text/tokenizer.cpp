@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "formats/json_file.h"
 #include "text/bpe/tokenizer_bpe.h"
+#include "text/gguf/gguf_tokenizer.h"
 #include "text/ranked/ranked_tokens.h"
 #include "text/sentencepiece/sentencepiece_tokenizer.h"
 #include "text/text_pipeline.h"
@@ -136,6 +137,7 @@ std::unique_ptr<Tokenizer> read_model_file(std::map<std::string, std::string> fi
 
 /// One file, which may have a name of its own (tokenizer.model.v3, tekken_240911.json).
 std::unique_ptr<Tokenizer> load_tokenizer_file(const fs::path& path) {
+  if (is_gguf_file(path)) return read_gguf_tokenizer(GgufFile(path));
   const std::string name = path.filename().string();
   if (name == "tokenizer.json") return load_tokenizer(path.parent_path());
   if (name.starts_with("tekken") && name.ends_with(".json"))

@@ -172,9 +172,9 @@ class TextStream {
 /// `vocab.json` and `merges.txt` (GPT-2's BPE, or RoBERTa's where `config.json` or
 /// `tokenizer_config.json` says so), else `vocab.txt` (BERT), else `char.json`, else `byte.json`;
 /// or one of the first three by the path of the file, which may have another name
-/// (`tokenizer.model.v3`). Which tokens begin and end a text is said by `tokenizer_config.json` or
-/// `special_tokens_map.json`. Throws UserError that says which file is missing, or which line or
-/// field is broken.
+/// (`tokenizer.model.v3`), or the one inside a GGUF file. The begin and end tokens come from
+/// `tokenizer_config.json` or `special_tokens_map.json`. Throws UserError that names the missing
+/// file, or the broken line or field.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 
 /// The names of all files that load_tokenizer may read.

@@ -296,7 +296,7 @@ int64_t sequences_per_row(const TrainOptions& options) {
 }
 
 std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64_t rows) {
-  if (options.task.empty() && !by_document(options)) return {};
+  if ((options.task.empty() && !by_document(options)) || learns_pictures(options)) return {};
   if (packs_documents(options)) {
     // Packed rows are at least half full on average.
     std::vector<int64_t> lengths = io::flat_lengths(rows * options.context);
@@ -319,12 +319,22 @@ std::unique_ptr<io::BatchSource> masked(std::unique_ptr<io::BatchSource> text,
 
 }  // namespace
 
+int64_t Dataset::vocabulary() const {
+  return pictures ? std::ssize(pictures->labels) : tokenizer->vocab_size();
+}
+
+std::optional<int64_t> Dataset::pad_token() const {
+  const int32_t pad = tokenizer ? tokenizer->pad_token() : -1;
+  return pad < 0 ? std::nullopt : std::optional<int64_t>(pad);
+}
+
 void Dataset::verify_shards(int64_t vocabulary) const {
   for (const io::TokenSource* source : {&train, &val})
     if (source->mapped_bytes() > 0) source->verify(vocabulary);
 }
 
 std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& options) const {
+  if (pictures) return pictures->train(options);
   if (task)
     return std::make_unique<io::LabelledBatches>(task->train, task->name, options, task->labels);
   const io::BatchOptions text = masks ? io::MaskedBatches::options_for_text(options) : options;
@@ -339,6 +349,7 @@ std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& option
 }
 
 std::unique_ptr<io::BatchSource> Dataset::val_batches(const io::BatchOptions& options) const {
+  if (pictures) return pictures->val(options);
   if (task)
     return std::make_unique<io::LabelledBatches>(task->val, task->val_name, options, task->labels);
   if (!val_documents.empty())
@@ -350,12 +361,14 @@ std::unique_ptr<io::BatchSource> Dataset::val_batches(const io::BatchOptions& op
 double Dataset::batches_per_epoch(const io::BatchOptions& options) const {
   const auto source = batches(options);
   if (!options.lengths.empty()) return static_cast<double>(source->batches_per_pass());
+  if (pictures) return static_cast<double>(source->tokens()) / static_cast<double>(options.batch);
   const int64_t row =
       masks ? io::MaskedBatches::options_for_text(options).context : options.context;
   return static_cast<double>(source->tokens()) / static_cast<double>(options.batch * row);
 }
 
 int64_t Dataset::cached_bytes(const io::LoaderOptions& options, int64_t rows) const {
+  if (pictures) return pictures->cached_bytes;
   if (!documents.empty()) {
     constexpr int64_t kRowBytes = 16, kPackedBytes = 12;  // bytes per row of the lists of rows
     return (options.flat ? kRowBytes + kPackedBytes : kRowBytes) *
@@ -366,6 +379,15 @@ int64_t Dataset::cached_bytes(const io::LoaderOptions& options, int64_t rows) co
   constexpr int64_t kTokenBytes = 12;                    // the text of a token, and its id twice
   return io::StreamBatches(*stream, *tokenizer, options).cache_bytes(rows, options.workers) +
          options.workers * (kEncodingBytes + options.context * kTokenBytes);
+}
+
+Dataset picture_dataset(TaskPictures pictures) {
+  Dataset d;
+  d.has_val = pictures.val != nullptr;
+  d.description = pictures.description;
+  d.notes = pictures.notes;
+  d.pictures = std::move(pictures);
+  return d;
 }
 
 Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& tokenizer_folder) {

@@ -12,12 +12,13 @@
 #include "data/token_source.h"
 #include "text/tokenizer.h"
 #include "train/options.h"
+#include "train/tasks/picture_data.h"
 #include "train/tasks/task_data.h"
 
 namespace brrr::train {
 
 struct Dataset {
-  std::unique_ptr<io::Tokenizer> tokenizer;
+  std::unique_ptr<io::Tokenizer> tokenizer;  // null: pictures
   io::TokenSource train = io::TokenSource::from_ids({}, "no training data");
   io::TokenSource val = io::TokenSource::from_ids({}, "no validation data");
   std::unique_ptr<io::TextFiles> stream;  // instead of `train`: text, tokenised while training
@@ -30,6 +31,13 @@ struct Dataset {
   std::vector<std::string> notes;        // what the user should know of the data
   std::optional<io::MaskOptions> masks;  // of a masked language model
   std::optional<TaskRows> task;          // instead of `train` and `val`: texts with labels
+  std::optional<TaskPictures> pictures;  // the same: pictures with classes
+
+  /// The tokens of the tokenizer, or the classes of pictures.
+  int64_t vocabulary() const;
+  std::optional<int64_t> pad_token() const;
+  /// Whether there is a task, whose metrics and whole validation data count.
+  bool has_task() const { return task || pictures; }
 
   /// Throws UserError, with the place, for the first token of a shard outside [0, vocabulary).
   void verify_shards(int64_t vocabulary) const;
@@ -59,6 +67,8 @@ std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64
 /// further); empty otherwise. Throws UserError for text that is missing, binary, or shorter than
 /// one context.
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder);
+/// The same for pictures.
+Dataset picture_dataset(TaskPictures pictures);
 /// The same for the files of a task, with the tokenizer in that folder. Where no context was given
 /// the options get one that the longest text needs, if that is shorter.
 Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& tokenizer_folder);

@@ -154,9 +154,11 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
                 : model.scored(o.eval_batch_size, length);
   };
   const auto longest = [&](int64_t rows) { return flat ? rows * o.context : o.context; };
+  SessionOptions how = session_options(o);
+  how.fake_quantization = fake_quantization_of(o, model);
   auto session = std::make_unique<Session>(loss_graph(longest(o.batch_size)),
                                            eval_graph(longest(o.eval_batch_size)),
-                                           machine::backend_for(o.device), session_options(o));
+                                           machine::backend_for(o.device), how);
   for (const int64_t length : batch_lengths(o, flat, o.batch_size))
     if (length < longest(o.batch_size)) session->add_shorter(loss_graph(length));
   // Tasks and packed documents are evaluated on batches of all sizes, other language models on

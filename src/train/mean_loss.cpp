@@ -33,6 +33,7 @@ class SetName {
  public:
   /// `rows`: number of rows of the batch.
   void add(const io::Batch& batch, int64_t rows) {
+    if (batch.ids("tokens").empty()) return add_pictures(batch);
     const std::span<const int32_t> tokens = batch.ids("tokens"), targets = batch.ids("targets");
     const std::span<const float> values = batch.values("values");
     const std::vector<io::Batch::Row> all = batch.rows(rows);
@@ -53,6 +54,21 @@ class SetName {
   std::string str() const { return fmt::format("{:08x}", static_cast<uint32_t>(sum_ >> 32)); }
 
  private:
+  void add_pictures(const io::Batch& batch) {
+    constexpr size_t kStep = 61;  // of the values of a picture, these tell which it is
+    const std::span<const float> pixels = batch.values("pixels");
+    const std::vector<int32_t>& targets = batch.ids("targets");
+    const size_t size = pixels.size() / targets.size();
+    for (size_t row = 0; row < targets.size(); ++row) {
+      if (targets[row] == io::kIgnoreId) continue;
+      Hash hash;
+      hash.add(targets[row]);
+      for (size_t i = 0; i < size; i += kStep)
+        hash.add(std::bit_cast<uint32_t>(pixels[row * size + i]));
+      sum_ += hash.value();
+    }
+  }
+
   uint64_t sum_ = 0;
 };
 
@@ -130,11 +146,11 @@ bool Score::is_better_than(const Score& other) const {
 }
 
 int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int64_t batches) {
-  io::LoaderOptions l = loader_of_evaluation(options, data.tokenizer->vocab_size());
+  io::LoaderOptions l = loader_of_evaluation(options, data.vocabulary());
   l.flat = packs_documents(options);
   l.sequences_per_row = sequences_per_row(options);
   const int64_t all = data.val_batches(l)->batches_per_pass();
-  return batches == 0 || data.task ? all : std::min(batches, all);
+  return batches == 0 || data.has_task() ? all : std::min(batches, all);
 }
 
 Score evaluate(Session& session, const models::Model& model, const Dataset& data,
@@ -143,6 +159,8 @@ Score evaluate(Session& session, const models::Model& model, const Dataset& data
   if (data.task) {
     const std::vector<std::string> labels = model.task().labels;
     task = io::make_task_metrics(data.task->labels.kind, labels, std::ssize(labels));
+  } else if (data.pictures) {
+    task = io::make_picture_metrics(model.task().labels);
   }
   Score score = score_of(
       session, model, [&](const io::BatchOptions& l) { return data.val_batches(l); }, options,

@@ -35,7 +35,8 @@ struct TrainOptions {
                                       // (of a task's rows every tenth)
 
   // Tasks of encoders; `data` and `val_data` are then files of rows.
-  std::string task;  // "classify", "regress", "tokens"; "": the model learns to tell tokens
+  /// "classify", "regress", "tokens" of texts, "images"; "": the model learns to tell tokens.
+  std::string task;
   std::string text_column, text2_column, label_column;  // names, or numbers from 1; "": by the file
   bool any_labels = false;        // labels that look like numbers or ids are classes all the same
   std::string header = "auto";    // of those files: auto, yes, no
@@ -43,6 +44,18 @@ struct TrainOptions {
   bool truncate = true;           // texts that are longer than the context are cut
   double mlm_probability = 0.15;  // that a token of a masked language model is to be told
   bool whole_word_mask = false;   // masks whole words
+
+  // Training on pictures with classes.
+  double label_smoothing = 0;
+  std::string augment = "none";   // a recipe: io::augment_names()
+  double color_jitter = 0;        // the following change the recipe where they are not 0
+  int64_t random_operations = 0;  // of RandAugment
+  double random_erasing = 0;      // probability
+  int64_t cutout = 0;             // side of a square, in pixels
+  double mixup = 0;
+  int64_t skip_bad_images = 0;
+  int64_t max_pixels = 178'956'970;  // of a picture
+  std::string image_cache;           // bytes of decoded pictures that are kept; "": none
 
   // Model.
   int64_t vocab_size = 0;  // 0: the tokenizer's
@@ -114,13 +127,15 @@ struct TrainOptions {
   std::string device = "auto";
   Precision precision = Precision::fp32;             // mixed but for fp32
   std::string float32_matmul_precision = "highest";  // highest, high, medium
-  double init_loss_scale = 65536;                    // of fp16
-  Precision param_dtype = Precision::fp32;           // fp32, or bf16: no fp32 copy of matrices
-  int64_t threads = 0;                               // 0: all that the process may use
-  std::string memory_limit;                          // "6GiB"; "": what the process may use
-  std::string fit = "false";                         // "true", or "all": the optimizer, too
-  std::string rematerialize = "none";                // none, all, blocks, auto
-  std::string activation_memory;                     // budget of auto ("2GiB"), "" for none
+  std::string qat = "none";        // quantization-aware training: none, or a precision of integers
+  int64_t qat_group_size = 0;      // inputs that share a scale with 4 bits; 0: 32
+  double init_loss_scale = 65536;  // of fp16
+  Precision param_dtype = Precision::fp32;  // fp32, or bf16: no fp32 copy of matrices
+  int64_t threads = 0;                      // 0: all that the process may use
+  std::string memory_limit;                 // "6GiB"; "": what the process may use
+  std::string fit = "false";                // "true", or "all": the optimizer, too
+  std::string rematerialize = "none";       // none, all, blocks, auto
+  std::string activation_memory;            // budget of auto ("2GiB"), "" for none
   bool compile = true;
 
   // Looking inside.

@@ -6,6 +6,7 @@
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/threads/parallel.h"
+#include "folders/quantized/quantized_model.h"
 #include "machine/device.h"
 #include "models/freeze.h"
 #include "ops/ops.h"
@@ -20,7 +21,7 @@ namespace brrr::train {
 models::ModelPtr model_of(const TrainOptions& o, int64_t vocab_size,
                           std::optional<int64_t> pad_token) {
   const int64_t vocabulary = o.vocab_size > 0 ? o.vocab_size : vocab_size;
-  if (vocabulary < vocab_size)
+  if (vocabulary < vocab_size && !learns_pictures(o))
     usage_error(
         "--vocab-size {} is smaller than the tokenizer's {}: use at least that, or leave it out",
         vocabulary, vocab_size);
@@ -32,9 +33,25 @@ models::ModelPtr model_of(const TrainOptions& o, int64_t vocab_size,
                  pad_token});
 }
 
+std::string text_of_sizes(const models::ModelSizes& s, int64_t context) {
+  if (s.picture)
+    return fmt::format("{}, {}, pictures of {} x {} x {}, {}", counted(s.layers, "block"),
+                       counted(s.width, "channel"), s.picture->channels, s.picture->height,
+                       s.picture->width,
+                       s.vocabulary == 1 ? std::string("1 class")
+                                         : fmt::format("{} classes", with_commas(s.vocabulary)));
+  return fmt::format("{}, {}, width {}, context {}", counted(s.layers, "layer"),
+                     counted(s.heads, "head"), s.width, context);
+}
+
 bool trains_flat(const TrainOptions& o, const models::Model& model) {
   check_packable(o, model.task().head);
-  if (!model.has_flat_loss()) return false;
+  if (!model.has_flat_loss()) {
+    if (packs_documents(o))
+      user_error("--pack documents: {} cannot begin another document within a row; leave it out",
+                 model.architecture().title);
+    return false;
+  }
   if (model.task().head == models::Head::next_token && !packs_documents(o)) return false;
   const Backend backend = machine::backend_for(o.device);
   const bool runs = runs_ragged_attention(backend, true);
@@ -92,6 +109,17 @@ SessionOptions session_options(const TrainOptions& o) {
   return s;
 }
 
+WeightQuantization fake_quantization_of(const TrainOptions& o, const models::Model& model) {
+  if (o.qat == "none") return {};
+  auto weights = std::make_shared<ParameterSet>(io::linear_weights(model));
+  if (weights->empty())
+    usage_error("--qat {}: no linear layer of a block has {} elements; smaller ones stay floats",
+                o.qat, with_commas(kLeastQuantizedElements));
+  Quantization q = quantization_of_precision(parse_precision(o.qat, PrecisionUse::inference));
+  if (o.qat_group_size > 0) q.group = static_cast<int>(o.qat_group_size);
+  return {q, std::move(weights)};
+}
+
 std::vector<std::string> emulation_notes(Precision precision, const Program& program) {
   std::vector<std::string> notes;
   if (precision == Precision::fp32) return notes;
@@ -136,6 +164,7 @@ std::string reading_line(const TrainOptions& o) {
         add(at->path());
     }
   const std::string amount = format_bytes(static_cast<double>(bytes));
+  if (learns_pictures(o)) return o.data.empty() ? "" : "finding the pictures";
   if (!o.task.empty()) return bytes < kMuch ? "" : "reading and tokenising " + amount + " of texts";
   if (!o.data.empty()) return bytes < kMuch ? "" : "checking " + amount + " of token shards";
   if (learnt_tokenizer(o.tokenizer) && !o.wants_resume())
@@ -146,12 +175,10 @@ std::string reading_line(const TrainOptions& o) {
 std::vector<std::string> start_lines(const Session& session, const models::Model& model,
                                      const TrainOptions& o) {
   std::vector<std::string> lines;
-  const models::ModelSizes sizes = model.sizes();
-  lines.push_back(fmt::format("model: {:.2f}M parameters, {}, {}, width {}, context {}; {} on {}",
+  lines.push_back(fmt::format("model: {:.2f}M parameters, {}; {} on {}",
                               static_cast<double>(model.parameter_count()) / 1e6,
-                              counted(sizes.layers, "layer"), counted(sizes.heads, "head"),
-                              sizes.width, o.context, session.engine().backend().name,
-                              counted(thread_count(), "thread")));
+                              text_of_sizes(model.sizes(), o.context),
+                              session.engine().backend().name, counted(thread_count(), "thread")));
   if (!o.freeze.empty()) {
     const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
     int64_t elements = 0;

@@ -14,6 +14,10 @@ namespace brrr::train {
 models::ModelPtr model_of(const TrainOptions& options, int64_t vocab_size,
                           std::optional<int64_t> pad_token = std::nullopt);
 
+/// "12 layers, 12 heads, width 768, context 1024", or of a model for pictures "9 blocks, 64
+/// channels, pictures of 3 x 32 x 32, 10 classes".
+std::string text_of_sizes(const models::ModelSizes& sizes, int64_t context);
+
 /// Whether the run has flat batches (io::BatchOptions::flat). Encoders and text classifiers do if
 /// the backend has kernels for ragged attention and its gradient; language models do if documents
 /// are packed. Throws UserError if the model or the device cannot pack documents.
@@ -28,6 +32,10 @@ BatchContent content_of(const io::Batch& batch, int64_t context);
 
 /// How the options ask for steps to be compiled and run.
 SessionOptions session_options(const TrainOptions& options);
+
+/// Returns the form to which --qat rounds the linear layers of the model's blocks; its bits are 0
+/// without --qat.
+WeightQuantization fake_quantization_of(const TrainOptions& options, const models::Model& model);
 
 /// What people should know of a precision that this device has no unit for, a note each. Where none
 /// multiplies 16-bit numbers, the kernels widen them as they read; where none takes 8-bit numbers,

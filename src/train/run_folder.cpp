@@ -9,6 +9,7 @@
 #include "base/human.h"
 #include "data/loader.h"
 #include "formats/json_file.h"
+#include "train/parts.h"
 #include "train/runs/run_list.h"
 
 namespace brrr::train {
@@ -110,7 +111,9 @@ Tensors tensors_of(const Engine& engine, bool parameters) {
 
 void write_model(const fs::path& folder, const ModelParts& parts) {
   io::write_model_files(folder, parts.model, tensors_of(parts.engine, true).views);
-  parts.tokenizer.save(folder);
+  if (parts.tokenizer != nullptr) parts.tokenizer->save(folder);
+  if (!parts.preprocessor.empty())
+    write_file_atomically(folder / io::kPreprocessorConfig, parts.preprocessor);
   if (!parts.generation_config.empty())
     write_file_atomically(folder / io::kGenerationConfig, parts.generation_config);
 }
@@ -212,10 +215,9 @@ RunLog::RunLog(const fs::path& run, const TrainOptions& options, const models::M
                const TrainerState* resumed)
     : run_(run),
       title_(options.run_name.empty() ? run.filename().string() : options.run_name),
-      subtitle_(fmt::format("{}, {}, width {}, context {}, batch {} x {}, {}",
-                            counted(sizes.layers, "layer"), counted(sizes.heads, "head"),
-                            sizes.width, options.context, options.gradient_accumulation_steps,
-                            options.batch_size, counted(options.max_steps, "step"))) {
+      subtitle_(fmt::format("{}, batch {} x {}, {}", text_of_sizes(sizes, options.context),
+                            options.gradient_accumulation_steps, options.batch_size,
+                            counted(options.max_steps, "step"))) {
   const fs::path path = run / "log.jsonl";
   remove_dead_temporaries(run);
   if (resumed != nullptr) {

@@ -51,11 +51,13 @@ TrainerState trainer_state_from_json(const std::string& text, const std::string&
 struct ModelParts {
   const Engine& engine;  // the parameters
   const models::Model& model;
-  const io::Tokenizer& tokenizer;
+  const io::Tokenizer* tokenizer;      // null: of a model for pictures
+  std::string preprocessor = {};       // preprocessor_config.json of such a model
   std::string generation_config = {};  // generation_config.json of the model it began as; "": none
 };
 
-/// Writes model.safetensors, config.json, the tokenizer and generation_config.json into an existing
+/// Writes model.safetensors, config.json, the tokenizer or preprocessor_config.json, and
+/// generation_config.json into an existing
 /// folder.
 void write_model(const fs::path& folder, const ModelParts& parts);
 

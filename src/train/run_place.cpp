@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "folders/checkpoint.h"
 #include "folders/folder_lock.h"
+#include "folders/model_folder.h"
 #include "formats/tensorboard.h"
 #include "text/tokenizer.h"
 
@@ -17,8 +18,8 @@ namespace brrr::train {
 namespace {
 
 constexpr const char* kRunFiles[] = {
-    "train_config.json", "model.safetensors", "config.json", "generation_config.json",
-    "log.jsonl",         "loss.svg",          "samples.json"};
+    "train_config.json", "model.safetensors", "config.json",  "generation_config.json",
+    "log.jsonl",         "loss.svg",          "samples.json", io::kPreprocessorConfig};
 constexpr const char* kEvents = "tensorboard";
 
 // A file that the run would replace.

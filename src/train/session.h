@@ -31,6 +31,7 @@ struct SessionOptions {
   DType precision = DType::f32;        // bf16, f16: mixed precision; f16 has a dynamic loss scale
   bool fp8 = false;                    // products of blocks in 8 bits, beside bf16
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
+  WeightQuantization fake_quantization;  // quantization-aware training
   optim::GradientScaler scaler;
   Rematerialize rematerialize;
 };

@@ -6,11 +6,17 @@
 #include "train/trainer.h"
 
 namespace brrr::train {
-void adopt_definition(TrainOptions& o, const models::Model& model, const std::string& folder) {
+void check_architecture(const TrainOptions& o, const models::Model& model,
+                        const std::string& folder) {
   const std::string& architecture = model.architecture().name;
   if (o.was_given("architecture") && o.architecture != architecture)
     usage_error("--architecture {}: the model in {} is of the architecture {}", o.architecture,
                 folder, architecture);
+}
+
+void adopt_definition(TrainOptions& o, const models::Model& model, const std::string& folder) {
+  const std::string& architecture = model.architecture().name;
+  check_architecture(o, model, folder);
   const KeyValues settings = model.settings();
   const auto check = [&](const std::string& name, const std::string& asked,
                          const std::string& has) {
@@ -36,12 +42,10 @@ void adopt_definition(TrainOptions& o, const models::Model& model, const std::st
 
 void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
   const std::string folder = model.folder.string();
-  if (model.quantization)
-    usage_error(
-        "--init-from: the weights of {} are quantised ({}), and training needs floats: start from "
-        "the folder that it was made from, and quantise the result with `brrr quantize`",
-        folder, io::description(*model.quantization));
   if (!o.was_given("dropout")) o.dropout = model.definition->dropout();
+  if (o.was_given("tokenizer") && !model.tokenizer)
+    usage_error("--tokenizer {}: the model in {} sees pictures and has no tokenizer", o.tokenizer,
+                folder);
   if (o.was_given("tokenizer") && !asks_for(o.tokenizer, *model.tokenizer))
     usage_error(
         "--init-from: the tokenizer of {} ({} of {}) is not --tokenizer {}; leave it out: the "
@@ -53,6 +57,14 @@ void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
 
 models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions& o) {
   return o.was_given("dropout") ? model.definition->with_dropout(o.dropout) : model.definition;
+}
+
+std::string quantization_note(const io::ModelFolder& model) {
+  if (!model.quantization) return "";
+  return fmt::format(
+      "the weights of {} are quantised ({}): they are trained as floats, from the values that "
+      "their integers stand for, and the result can be quantised with `brrr quantize`",
+      model.folder.string(), io::description(*model.quantization));
 }
 
 std::string preset_note(const TrainOptions& o, const io::ModelFolder& model) {

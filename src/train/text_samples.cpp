@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "models/causal_lm.h"
 #include "sampling/continuation.h"
 #include "sampling/prompt.h"
 
@@ -85,7 +86,7 @@ std::vector<std::string> TextSamples::write(int64_t step, const Continue& more) 
 TextSamples::Continue continue_with(Session& session, const TrainOptions& o,
                                     const models::Model& model, std::function<bool()> stops) {
   // What the cache holds is true of these parameters only.
-  auto cached = std::make_shared<infer::CachedTokens>();
+  auto cached = std::make_shared<infer::CachedTokens>(!models::is_recurrent(model.sizes()));
   infer::Window window{window_of(o), model.sizes().vocabulary, {}};
   window.logits = [&session, cached](std::span<const int32_t> tokens) {
     // Prompts are short and programs take memory: one program reads a token at a time.

@@ -21,6 +21,7 @@
 #include "train/mean_loss.h"
 #include "train/parts.h"
 #include "train/predict.h"
+#include "train/prepare_run.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
 #include "train/session.h"
@@ -104,50 +105,16 @@ class Trainer {
   }
 
   void prepare_data() {
-    fs::path folder;  // of the model that this run goes on from; it has the tokenizer
-    if (resume_)
-      folder = resume_->checkpoint;
-    else if (options_.init_from != "scratch")
-      folder = io::find_model(options_.init_from);
-    if (const std::string line = reading_line(options_); !line.empty()) say(line);
-    std::optional<TaskFiles> files;
-    io::OpenOptions open;
-    if (!options_.task.empty()) {
-      const models::ModelPtr known = io::read_definition(folder);
-      files = read_task_files(options_, *known, resume_.has_value());
-      open = open_for(*files, *known);
-    } else if (!resume_ && !folder.empty()) {
-      open = open_for_text(*io::read_definition(folder));
-    }
-    if (!resume_ && !folder.empty()) {
-      start_from_ = io::open_model(folder, open);
-      adopt_architecture(options_, *start_from_);
-      say("starting from " + description(*start_from_));
-      if (const auto note = preset_note(options_, *start_from_); !note.empty())
-        say("note: " + note);
-    }
-    if (!folder.empty()) generation_config_ = io::generation_config_text(folder);
-    dataset_.emplace(files ? task_dataset(options_, *std::move(files), folder.string())
-                           : load_dataset(options_, folder.string()));
-    for (const std::string& note : dataset_->notes) say("note: " + note);
-    say("data: " + dataset_->description);
-    if (options_.max_steps == 0) {
-      const io::LoaderOptions l = loader_options(options_, dataset_->tokenizer->vocab_size());
-      const double per_epoch = dataset_->batches_per_epoch(l) /
-                               static_cast<double>(options_.gradient_accumulation_steps);
-      options_.max_steps =
-          std::max<int64_t>(1, std::llround(options_.num_train_epochs * per_epoch));
-    }
+    PreparedRun run = prepare_run(options_, resume_, say);
+    start_from_ = std::move(run.start_from);
+    generation_config_ = std::move(run.generation_config);
+    dataset_.emplace(std::move(run.dataset));
   }
 
   void compile() {
-    if (start_from_) {
-      model_ = to_start_from(*start_from_, options_);
-    } else if (resume_) {
-      model_ = io::read_definition(resume_->checkpoint);
-    } else {
-      model_ = model_of(options_, dataset_->tokenizer->vocab_size(), pad_token());
-    }
+    model_ = with_loss_of(options_, start_from_ ? to_start_from(*start_from_, options_)
+                                    : resume_   ? io::read_definition(resume_->checkpoint)
+                                                : new_model(options_, *dataset_));
     result_.task = model_->task();
     result_.parameters = model_->parameter_count();
     const int64_t vocabulary = model_->sizes().vocabulary;
@@ -169,11 +136,6 @@ class Trainer {
                 : "allocating memory and initialising the weights");
     session_->allocate();
     result_.arena_bytes = session_->engine().arena_bytes();
-  }
-
-  std::optional<int64_t> pad_token() const {
-    const int32_t pad = dataset_->tokenizer->pad_token();
-    return pad < 0 ? std::nullopt : std::optional<int64_t>(pad);
   }
 
   // After each kind of work. What was there between two looks only the system knows, and it counts
@@ -259,6 +221,7 @@ class Trainer {
     if (!wants_lines()) p.plain_interval_seconds = 30;  // a slow run is not silent for long
     p.lines = wants_lines();
     if (options_.disable_tqdm) p.is_terminal = false;
+    if (dataset_->pictures) p.rate_unit = "images/s";
     progress_.emplace(std::move(p));
     watch_.emplace(health_options(), observer_, [this](const HealthNote& note) { say_note(note); });
     const std::string machine = fmt::format("{}, {} of {}", session_->engine().backend().name,
@@ -442,7 +405,7 @@ class Trainer {
     watch_->evaluation(state_.step, val);
     check_finite(val);
     // A task's head knows nothing at the beginning.
-    const bool counts = !dataset_->task || state_.step > 0;
+    const bool counts = !dataset_->has_task() || state_.step > 0;
     if (state_.best_step >= 0 && !val.is_comparable_to(state_.best)) {
       progress_->message(fmt::format(
           "note: evaluations are on other tokens than those up to step {}: the best one "
@@ -482,7 +445,8 @@ class Trainer {
     save_checkpoint(result_.run_dir, parts(), options_, state_);
   }
   ModelParts parts() const {
-    return {session_->engine(), *model_, *dataset_->tokenizer, generation_config_};
+    return {session_->engine(), *model_, dataset_->tokenizer.get(),
+            dataset_->pictures ? dataset_->pictures->preprocessor : "", generation_config_};
   }
 
   void note_score(const Score& val) {

@@ -61,6 +61,9 @@ struct TrainResult {
 /// UserError.
 TrainResult train(const TrainOptions& options, RunObserver* observer = nullptr);
 
+/// Throws UserError (exit 2) where the user asked for another architecture than that of the model.
+void check_architecture(const TrainOptions& options, const models::Model& model,
+                        const std::string& folder);
 /// Takes the architecture and its settings over from a model into the options. Throws UserError
 /// (exit 2) where the user asked for others or for more context. `folder` names the model.
 void adopt_definition(TrainOptions& options, const models::Model& model, const std::string& folder);
@@ -72,6 +75,9 @@ void adopt_architecture(TrainOptions& options, const io::ModelFolder& model);
 models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions& options);
 /// "FOLDER (gpt2, 124.44M parameters, context 1024)".
 std::string description(const io::ModelFolder& model);
+
+/// What training does with a folder's quantised weights: a line for the user, or "".
+std::string quantization_note(const io::ModelFolder& model);
 
 /// What a preset that is named changes of what fine-tuning would take: a line for the user, or "".
 std::string preset_note(const TrainOptions& options, const io::ModelFolder& model);

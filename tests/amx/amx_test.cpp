@@ -61,6 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Part{"instructions", "test_backend", "AmxTiles.*", "AmxTiles.*"},
                     Part{"products", "test_backend", "*GemmPaths*/amx", "*GemmPaths*/amx"},
                     Part{"integers", "test_backend", "*IntegerStrips*/amx", "*IntegerStrips*/amx"},
+                    Part{"convolutions", "test_backend", "*PackedConvs*/amx", "*PackedConvs*/amx"},
                     Part{"rows", "test_backend", "*RowIndependence*/amx", "*RowIndependence*/amx"},
                     Part{"attention", "test_backend", "Isa/AttentionKernels.*/amx",
                          "Isa/AttentionKernels.SixteenBits/amx"},

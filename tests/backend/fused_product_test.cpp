@@ -251,5 +251,53 @@ TEST_P(FusedProduct, IntegersGiveTheBitsOfTheProductAlone) {
       }
 }
 
+/// A convolution of several blocks of terms, whose result the memory plan may lay over the
+/// residual.
+TEST_P(FusedProduct, ConvolutionsWriteOverTheirResidual) {
+  for (const DType t : {f32, DType::bf16})
+    for (const int64_t channels : {40, 100, 200}) {
+      SCOPED_TRACE(fmt::format("{} channels of {}", channels, name_of(t)));
+      Graph body;
+      const Shape picture{2, 5, 7, channels}, result{2, 5, 7, 34};
+      const Value x = body.input("a0", picture, t), w = body.input("a1", {34, channels, 3, 3}, t),
+                  b = body.input("a2", {34}, f32), r = body.input("a3", result, t);
+      body.output("0", relu(conv(x, w, b, {{1, 1}, {1, 1}, {1, 1, 1, 1}, true}, 1) + r));
+      Graph g;
+      std::vector<ValueId> inputs;
+      for (const NodeId id : body.inputs())
+        inputs.push_back(g.input(body.input_name(id), body.type({id, 0})).id);
+      const NodeView view(g, g.add(op(Op::fused), inputs, {{"body", Region(body)}}));
+      ASSERT_EQ(fused_product_refusal(view), "");
+
+      test::Random random(5);
+      Memory in;
+      std::vector<RefTensor> tensors;
+      std::vector<const void*> operands;
+      for (const Type& type : view.in) {
+        tensors.push_back(test::random_tensor(type, -1, 1, random));
+        in.emplace_back(static_cast<size_t>(type.bytes()));
+        write_tensor(tensors.back(), in.back().data());
+      }
+      for (const auto& bytes : in) operands.push_back(bytes.data());
+      std::vector<const RefTensor*> pointers;
+      for (const RefTensor& tensor : tensors) pointers.push_back(&tensor);
+      const RefTensor wanted = reference::evaluate_node(g, view.id, pointers)[0];
+
+      const std::unique_ptr<Kernel> kernel = fused_product(view);
+      Memory scratch{Memory::value_type(static_cast<size_t>(kernel->scratch_bytes()) + 64)};
+      Memory::value_type apart(in[3].size());
+      void* const results[] = {apart.data()};
+      kernel->run({operands, results, scratch[0].data()});
+      // In 16 bits the convolution, which is as large as any result, and the sum are rounded.
+      const double largest = std::ranges::max(wanted.data);
+      for (size_t i = 0; i < wanted.size(); ++i)
+        ASSERT_NEAR(load_as_double(t, apart.data(), static_cast<int64_t>(i)), wanted.data[i],
+                    t == f32 ? 1e-4 : largest / 128);
+      void* const over[] = {in[3].data()};
+      kernel->run({operands, over, scratch[0].data()});
+      EXPECT_TRUE(in[3] == apart);
+    }
+}
+
 }  // namespace
 }  // namespace brrr::cpu

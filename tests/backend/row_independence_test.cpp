@@ -13,6 +13,8 @@
 #include "base/panels.h"
 #include "base/threads/thread_team.h"
 #include "ops/ops.h"
+#include "ops/recurrent.h"
+#include "ops/spatial/conv.h"
 #include "passes/passes.h"
 #include "support/each_isa.h"
 #include "support/engine_run.h"
@@ -171,6 +173,21 @@ void add_images(std::vector<Case>& list) {
       p.output(conv_transpose(x, p.shared({6, 2, 3, 2}, t), {17, 22},
                               {{2, 1}, {1, 1}, {1, 0, 1, 0}}, 2));
     });
+    add("convolutions with channels last", [=](Piece& p) {
+      const Value x = p.of_rows({p.rows(), 9, 15, 8}, t), bias = p.shared({40}, f32);
+      const Windows same{{1, 1}, {1, 1}, {1, 1, 1, 1}, true},
+          skip{{2, 2}, {1, 1}, {0, 0, 0, 0}, true};
+      p.output(relu(conv(x, p.shared({40, 8, 3, 3}, t), bias, same, 1)));
+      const auto stored = [&](int64_t terms, int32_t bits) {
+        return p.shared(Type{t, {40, terms}, {Layout::transposed_panels, {bits, bits / 8, 0}}});
+      };
+      const Value residual = p.of_rows({p.rows(), 9, 15, 40}, t);
+      for (const int32_t bits : {0, 8}) {
+        const Value y = conv_by_matrix(x, stored(72, bits), {3, 3}, bias, same, 1);
+        p.output(relu(y + residual));
+        p.output(gelu(conv_by_matrix(y, stored(40, bits), {1, 1}, bias, skip, 1)));
+      }
+    });
     add("convolutions of a few windows", [=](Piece& p) {
       const Value x = p.of_rows({p.rows(), 40, 3}, t), bias = p.shared({70}, f32);
       p.output(conv(x, p.shared({70, 40, 3}, t), bias, {{2}, {1}, {1, 1}}, 1));
@@ -296,12 +313,31 @@ void add_loss_heads(std::vector<Case>& list) {
     }
 }
 
+/// A sequence of a batch gets the bits that it gets alone.
+void add_recurrent(std::vector<Case>& list) {
+  list.push_back({"lstm", [](Piece& p) {
+                    const LstmResults r =
+                        lstm(p.of_rows({7, p.rows(), 4 * 37}, f32, 1), p.shared({4 * 37, 37}, f32),
+                             p.of_rows({p.rows(), 37}, f32), p.of_rows({p.rows(), 37}, f32));
+                    p.output(r.outputs, 1);
+                    p.output(r.cell);
+                  }});
+  list.push_back({"gru", [](Piece& p) {
+                    const GruResults r =
+                        gru(p.of_rows({7, p.rows(), 3 * 37}, f32, 1), p.shared({3 * 37, 37}, f32),
+                            p.shared({37}, f32), p.of_rows({p.rows(), 37}, f32), true);
+                    p.output(r.outputs, 1);
+                    p.output(r.hidden);
+                  }});
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> list;
   add_products(list);
   add_images(list);
   add_rows(list);
   add_loss_heads(list);
+  add_recurrent(list);
   return list;
 }
 

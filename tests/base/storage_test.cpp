@@ -85,13 +85,35 @@ TEST(Storage, NamesOfIntegersComeBack) {
     EXPECT_EQ(storage_from_name(storage.str()), storage);
     EXPECT_FALSE(storage.is_plain());
   }
-  for (const char* name : {"int8", "int3_along_0", "int8_along_2", "int8_along_",
+  for (const char* name : {"int8", "int3_along_0", "int8_along_8", "int8_along_",
                            "int4_along_1_by_0", "int4_along_1_by_-4", "int4_along_1_by_32x",
                            "int08_along_0", "int8_along_0_by_99999999999"})
     EXPECT_FALSE(storage_from_name(name)) << name;
   EXPECT_NE(storage_refusal({Layout::rows, Quantized{8, 0, 0}}, DType::i8, Shape{4, 4}), "");
   EXPECT_NE(storage_refusal({Layout::rows, Quantized{8, 0, 0}}, DType::f32, Shape{4}), "");
   EXPECT_EQ(storage_refusal({Layout::rows, Quantized{8, 0, 0}}, DType::f32, Shape{4, 4}), "");
+}
+
+TEST(Storage, TensorsOfMoreAxesLieInRowsOfIntegers) {
+  const Storage last{Layout::rows, Quantized{8, 3, 8}}, matrix{Layout::rows, Quantized{8, 1, 8}};
+  const Shape shape{2, 3, 5, 16}, rows{30, 16};
+  EXPECT_EQ(last.str(), "int8_along_3_by_8");
+  EXPECT_EQ(storage_from_name(last.str()), last);
+  EXPECT_EQ(storage_refusal(last, DType::f32, shape), "");
+  EXPECT_EQ(stored_bytes(last, DType::f32, shape), 480 + 60 * 4);
+  EXPECT_EQ(stored_bytes(last, DType::bf16, shape), stored_bytes(matrix, DType::f32, rows));
+  std::vector<double> numbers(480), back(480);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(static_cast<double>(i * i));
+  std::vector<std::byte> bytes(720), of_matrix(720);
+  write_floats(last, DType::f32, shape, numbers, bytes.data());
+  write_floats(matrix, DType::f32, rows, numbers, of_matrix.data());
+  EXPECT_EQ(bytes, of_matrix);
+  read_floats(last, DType::f32, shape, bytes.data(), back);
+  for (size_t i = 0; i < numbers.size(); ++i) EXPECT_NEAR(back[i], numbers[i], 0.5 / 127) << i;
+  // Groups stand along the last axis only, and panels are matrices.
+  EXPECT_NE(storage_refusal({Layout::rows, Quantized{8, 1, 8}}, DType::f32, shape), "");
+  EXPECT_NE(storage_refusal({Layout::rows, Quantized{8, 2, 8}}, DType::f32, Shape{4, 16}), "");
+  EXPECT_NE(storage_refusal({Layout::panels}, DType::f32, shape), "");
 }
 
 // The error is at most half a step of the group that the element stands in; what came out goes in

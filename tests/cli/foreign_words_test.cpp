@@ -42,6 +42,7 @@ TEST_F(ForeignWords, VerbsOfOthersAreOurs) {
                                      {"tokenize", "data encode"},
                                      {"detokenize", "data decode"},
                                      {"convert", "export"},
+                                     {"convert_hf_to_gguf", "export"},
                                      {"benchmark", "bench"},
                                      {"finetune", "train"},
                                      {"quantise", "quantize"},
@@ -95,7 +96,7 @@ TEST_F(ForeignWords, FilesThatAreNoModelSayWhatTheyAre) {
         "embed m.gguf text.txt", "classify --model m.gguf text.txt", "fill-mask m.gguf text.txt",
         "run m.gguf", "export m.gguf", "plan m.gguf", "profile m.gguf",
         "train text.txt --init-from m.gguf", "bench decode --model m.gguf", "bench step m.gguf"})
-    expect(door, 1, "m.gguf is a GGUF file, which is not read yet; take the model's folder");
+    expect(door, 1, "m.gguf: truncated: the number of tensors needs 8 bytes at byte 8, and 0 are");
   for (const char* door : {"run m.bin", "generate --model m.bin", "plan m.bin"})
     expect(door, 1, "m.bin is a PyTorch file (a zip archive with a pickle), which is never run");
   expect("run x.npy", 1, "x.npy is a NumPy array (.npy), which is an input and no model");

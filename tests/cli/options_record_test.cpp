@@ -76,6 +76,8 @@ KeyValues unusual() {
           {"precision", "bf16"},
           {"float32-matmul-precision", "high"},
           {"init-loss-scale", "32"},
+          {"qat", "int4"},
+          {"qat-group-size", "64"},
           {"tokenize", "ahead"},
           {"separator", "\n--\n"},
           {"dataloader-num-workers", "3"},
@@ -102,10 +104,21 @@ KeyValues unusual_task() {
           {"any-labels", "true"}};
 }
 
+/// The same for the rows that only pictures have.
+KeyValues unusual_pictures() {
+  return {{"task", "images"},        {"data", "pictures"},   {"augment", "strong"},
+          {"color-jitter", "0.25"},  {"cutout", "8"},        {"random-operations", "3"},
+          {"random-erasing", "0.5"}, {"mixup", "0.2"},       {"label-smoothing", "0.1"},
+          {"skip-bad-images", "7"},  {"max-pixels", "1000"}, {"image-cache", "1.5GiB"},
+          {"depth", "32"},           {"width-factor", "2"},  {"stem", "cifar"},
+          {"num-channels", "1"},     {"image-size", "48"},   {"num-labels", "5"}};
+}
+
 TEST(TrainOptionRecords, JsonRoundTrip) {
   for (const KeyValues& given :
-       {KeyValues{}, unusual(), unusual_task(), KeyValues{{"data", "x"}, {"val_data", "y"}},
-        KeyValues{{"resume", "runs/a"}}, KeyValues{{"fused-optimizer", "false"}}}) {
+       {KeyValues{}, unusual(), unusual_task(), unusual_pictures(),
+        KeyValues{{"data", "x"}, {"val_data", "y"}}, KeyValues{{"resume", "runs/a"}},
+        KeyValues{{"fused-optimizer", "false"}}}) {
     TrainOptions options = resolve(given);
     const TrainOptions back = options_from_json(to_json(options), "train_config.json");
     options.given.clear();
@@ -115,15 +128,16 @@ TEST(TrainOptionRecords, JsonRoundTrip) {
 
 TEST(TrainOptionRecords, UnusualValuesDifferFromEveryDefault) {
   const TrainOptions options = resolve(unusual()), plain = resolve({}),
-                     task = resolve(unusual_task());
+                     task = resolve(unusual_task()), pictures = resolve(unusual_pictures());
   for (const auto& row : train_option_table().rows()) {
     if (!row.get || row.name == "config" || row.name == "resume" || row.name == "param-dtype" ||
         row.name == "data" || row.name == "val-data" || row.name == "bias" ||
         row.name == "fused-optimizer" || row.name == "architecture" ||
         is_foreign_setting(row.name, options))  // one run has options of one architecture
       continue;
-    EXPECT_TRUE(row.get(options) != row.get(plain) || row.get(task) != row.get(plain))
-        << row.name << " is missing from unusual() and unusual_task()";
+    EXPECT_TRUE(row.get(options) != row.get(plain) || row.get(task) != row.get(plain) ||
+                row.get(pictures) != row.get(plain))
+        << row.name << " is missing from unusual(), unusual_task() and unusual_pictures()";
   }
 }
 

@@ -76,6 +76,7 @@ TEST_F(Program, HelpOfEveryVerbFitsAScreen) {
                            "data encode",
                            "data decode",
                            "data train-tokenizer",
+                           "data images",
                            "plan",
                            "profile",
                            "bench",
@@ -271,6 +272,31 @@ TEST_F(Program, PrepareWritesShards) {
                 run("data prepare --text text --tokenizer byte --output-dir shards --json")
                     .out)["already_done"],
             true);
+}
+
+TEST_F(Program, DataImagesDescribesPictures) {
+  const std::string picture = "P6 2 3 255\n" + std::string(18, 'x');
+  for (const char* name : {"cat/0.ppm", "cat/1.ppm", "dog/0.ppm"}) {
+    fs::create_directories((folder_ / "pictures" / name).parent_path());
+    write_file_atomically(folder_ / "pictures" / name, picture);
+  }
+  const Outcome text = run("data images pictures");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("pictures: 3 pictures of 2 classes"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("width 2; height 3"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("2 cat"), std::string::npos) << text.out;
+  write_file_atomically(folder_ / "pictures/dog/1.png", picture.substr(0, 20));
+  EXPECT_EQ(run("data images pictures --json").code, 0);
+  const Outcome decoded = run("data images pictures --decode --json");
+  EXPECT_EQ(decoded.code, 1);
+  const auto set = nlohmann::json::parse(decoded.out)["sets"][0];
+  EXPECT_EQ(set["images"], 4);
+  EXPECT_EQ(set["classes"]["dog"], 2);
+  EXPECT_EQ(set["width"]["median"], 2);
+  EXPECT_EQ(set["unreadable"].size(), 1u);
+  EXPECT_EQ(run("data images pictures --max-pixels 5").code, 1);
+  expect_one_line(run("data images"), 2, "expected one folder of pictures");
+  expect_one_line(run("data images absent"), 1, "no such file or folder");
 }
 
 TEST_F(Program, InfoIsOneObject) {

@@ -260,7 +260,7 @@ TEST_F(BenchPeers, FailuresLeaveThemOut) {
   const std::vector<std::tuple<std::string, std::string, Arguments>> cases{
       {"dies", "onnxruntime fp32 is left out: it ended with exit status 3: out of luck", {}},
       {"garbage", "expected a JSON object on one line; got 'hello'", {}},
-      {"hangs", "onnxruntime fp32 is left out: no answer within", {"--peer-timeout", "0.5"}},
+      {"hangs", "onnxruntime fp32 is left out: no answer within", {"--peer-timeout", "5"}},
       {"short", "its answer lacks the milliseconds or the vectors", {}},
       {"closed", "onnxruntime fp32 is left out: cannot open", {}},
       {"lacks", "lacks torch, transformers, onnx, which write the ONNX file", {}}};

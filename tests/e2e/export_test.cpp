@@ -1,4 +1,4 @@
-// brrr export: ONNX files of a model and of a file, what they hold, and what is refused.
+// brrr export: ONNX and GGUF files of a model and of a file, what they hold, and what is refused.
 
 #include "e2e/run.h"
 #include "formats/npy.h"
@@ -112,6 +112,46 @@ TEST_F(Export, ABrrrFileTakesAnyLength) {
   }
   io::write_npy(at("t.npy"), HostTensor(DType::i32, {1, 5000}));
   fails({"run", at("m.brrr"), "--input", "tokens=" + at("t.npy")}, "the file takes at most");
+}
+
+TEST_F(Export, AGgufFileIsAModel) {
+  ASSERT_EQ(run({"export", at("tiny"), "--output", at("m.gguf")}), 0) << err_;
+  EXPECT_NE(err_.find(fmt::format("{} bytes (F32)", fs::file_size(at("m.gguf")))),
+            std::string::npos)
+      << err_;
+  const std::vector<std::string> generate = {"--prompt",         "a", "--temperature", "0",
+                                             "--max-new-tokens", "8", "--precision",   "fp32"};
+  const auto text_of = [&](const std::string& model) {
+    std::vector<std::string> args = {"generate", "--model", model};
+    args.insert(args.end(), generate.begin(), generate.end());
+    EXPECT_EQ(run(args), 0) << err_;
+    return out_;
+  };
+  EXPECT_EQ(text_of(at("m.gguf")), text_of(at("tiny")));
+  // A file takes the place of another, of which it may be made; llama.cpp's words are known.
+  ASSERT_EQ(run({"convert", at("m.gguf"), "--outfile", at("m.gguf"), "--outtype", "q8_0"}), 0)
+      << err_;
+  EXPECT_NE(err_.find(fmt::format("{} bytes (Q8_0)", fs::file_size(at("m.gguf")))),
+            std::string::npos)
+      << err_;
+  ASSERT_EQ(run({"export", at("m.gguf"), at("n.gguf"), "--type", "F16"}), 0) << err_;
+  EXPECT_GT(fs::file_size(at("n.gguf")), fs::file_size(at("m.gguf")));
+}
+
+TEST_F(Export, WhatIsWrongOfAGgufFileIsOneLine) {
+  fails({"export", at("tiny"), "--output", at("m.gguf"), "--type", "Q3_K"},
+        "--type: expected one of F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0; got 'Q3_K'");
+  fails({"export", at("tiny"), "--output", at("m.onnx"), "--type", "F16"},
+        "--type works only with GGUF files; this is an ONNX file, as --format or --output says; "
+        "--dtype says what its matrices are stored in");
+  fails({"export", at("tiny"), "--output", at("m.gguf"), "--dtype", "fp16"},
+        "for a GGUF file give --type");
+  fails({"export", at("tiny"), "--output", at("m.gguf"), "--kv-cache"}, "this is a GGUF file");
+  fails({"export", at("missing.onnx"), "--output", at("m.gguf")}, "missing.onnx");
+  write_file_atomically(at("notes.gguf"), "not a model");
+  fails({"export", at("tiny"), "--output", at("notes.gguf")}, "is no GGUF file");
+  EXPECT_EQ(read_file(at("notes.gguf")), "not a model");
+  EXPECT_FALSE(fs::exists(at("m.gguf")));
 }
 
 TEST_F(Export, WhatIsWrongIsOneLine) {

@@ -37,14 +37,20 @@ class ModuleVerbs : public EndToEnd {
     io::write_npy(at("x.npy"), HostTensor::filled(DType::f32, {256, kWidth}, 0.5));
   }
 
-  /// What a plan says and a run takes are within a tenth of each other.
+  /// The forecast of a plan is within a tenth of what a run takes: the largest peak of three runs,
+  /// because the kernel decides how many pages of the program are resident (2 MB, as measured for a
+  /// program that was just linked).
   void expect_forecast(const std::string& file, const Options& inputs) {
+    constexpr int kRuns = 3;
     Options plan{"plan", file, "--json", "--no-measure"}, run_it{"run", file, "--json"};
     for (Options* args : {&plan, &run_it}) args->insert(args->end(), inputs.begin(), inputs.end());
     ASSERT_EQ(run(plan), 0) << err_;
     const auto forecast = json()["process_bytes"].get<double>();
-    ASSERT_EQ(run(run_it), 0) << err_;
-    const auto peak = json()["peak_bytes"].get<double>();
+    double peak = 0;
+    for (int i = 0; i < kRuns; ++i) {
+      ASSERT_EQ(run(run_it), 0) << err_;
+      peak = std::max(peak, json()["peak_bytes"].get<double>());
+    }
     EXPECT_NEAR(forecast / peak, 1, 0.1) << file << ": " << forecast << " for " << peak;
   }
 

@@ -55,5 +55,42 @@ TEST_F(EndToEnd, IdsBeyondTheVocabularyAreFoundAtTheStart) {
   }
 }
 
+// A GGUF file stands for a folder, whatever the verb.
+TEST_F(EndToEnd, VerbsOpenAGgufFile) {
+  const std::string goldens = std::string(BRRR_SOURCE_DIR) + "/tests/golden/gguf/";
+  const std::string model = goldens + "gemma3.gguf", text = text_path().string();
+  ASSERT_EQ(run({"generate", "-m", model, "--prompt", "Hello", "--max-new-tokens", "4", "--json"}),
+            0)
+      << err_;
+  EXPECT_EQ(run({"eval", "--model", model, "--text", text, "--json"}), 0) << err_;
+  const double own_loss = json()["loss"];
+  EXPECT_EQ(run({"eval", "--model", model, "--text", text, "--precision", "fp32", "--json"}), 0)
+      << err_;
+  const double loss = json()["loss"];
+  EXPECT_NEAR(own_loss, loss, 0.02);
+  ASSERT_EQ(run({"info", model}), 0) << err_;
+  EXPECT_NE(out_.find("Gemma 3, 284,608 parameters"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("GGUF 3: 80 tensors, tokenizer llama"), std::string::npos) << out_;
+  ASSERT_EQ(run({"info", model, "--json"}), 0) << err_;
+  EXPECT_EQ(json()["gguf"]["types"]["Q5_0"]["tensors"], 12);
+  EXPECT_EQ(run({"plan", model, "--no-measure"}), 0) << err_;
+  EXPECT_EQ(run({"run", model}), 0) << err_;
+  EXPECT_EQ(run({"embed", goldens + "bert.gguf", text}), 0) << err_;
+  EXPECT_EQ(run({"generate", "-m", model, "--prompt", "Hello", "--chat"}), 1);
+  EXPECT_NE(err_.find("has no chat template (tokenizer.chat_template)"), std::string::npos) << err_;
+
+  // What is made of it needs the file no more.
+  const std::string exported = path("m.brrr").string(), trained = path("trained").string();
+  ASSERT_EQ(run({"export", model, "--generate", "16", "--output", exported}), 0) << err_;
+  EXPECT_EQ(run({"generate", "-m", exported, "--prompt", "Hello", "--max-new-tokens", "4"}), 0)
+      << err_;
+  ASSERT_EQ(run({"train", text, "--init-from", model, "--max-steps", "1", "--context", "8",
+                 "--learning-rate", "1e-9", "--output-dir", trained}),
+            0)
+      << err_;
+  ASSERT_EQ(run({"eval", "--model", trained, "--text", text, "--json"}), 0) << err_;
+  EXPECT_NEAR(json()["loss"].get<double>(), loss, 1e-3);
+}
+
 }  // namespace
 }  // namespace brrr::test

@@ -114,12 +114,15 @@ TEST_F(Samples, TheirMemoryIsPlanned) {
 
   ASSERT_EQ(run(writing("run", large)), 0) << err_;
   EXPECT_EQ(json()["arena_bytes"], json()["forecast_arena_bytes"]);
+  // Pages of shared libraries that are resident when a process starts differ between two processes:
+  // the forecast of a process counts as right within 5%.
   const auto needed = json()["forecast_needed_bytes"].get<int64_t>();
-  const std::string limit = std::to_string(needed + (1 << 19)) + "B";
+  const int64_t most = needed + needed / 20;
+  const std::string limit = std::to_string(most) + "B";
   OptionWords limited = writing("limited", large);
   limited.insert(limited.end(), {"--memory-limit", limit});
   ASSERT_EQ(run(limited), 0) << err_;
-  EXPECT_LE(json()["needed_peak_bytes"].get<int64_t>(), needed + (1 << 19));
+  EXPECT_LE(json()["needed_peak_bytes"].get<int64_t>(), most);
 }
 
 TEST_F(Samples, WhatContinuesNoTextRefusesThem) {

@@ -277,6 +277,28 @@ TEST_F(Errors, Generation) {
   check({{generate({}), 1, {"model.safetensors", "h.0.mlp.c_fc.weight"}}});
 }
 
+TEST_F(Errors, RecurrentModels) {
+  const std::string text = text_path().string();
+  ASSERT_EQ(run({"train", "--architecture", "lstm", "--text", text, "--n-layer", "1", "--n-embd",
+                 "16", "--max-steps", "1", "--samples", "0", "--output-dir", at("lstm")}),
+            0)
+      << err_;
+  put("prompts.jsonl", "{\"prompt\": \"a\"}\n");
+  check({{{"generate", "--model", at("lstm"), "--prompt", "l", "--beam-size", "2"},
+          1,
+          {"--beam-size: the state of a recurrent model belongs to one text; leave it out"}},
+         {{"generate", "--model", at("lstm"), "--prompts", at("prompts.jsonl")},
+          1,
+          {"--prompts: a recurrent model generates one text after the other"}},
+         {{"train", "--architecture", "lstm", "--text", text, "--pack", "documents"},
+          1,
+          {"--pack documents", "leave it out"}},
+         {{"train", "--architecture", "lstm", "--text", text, "--tie-word-embeddings", "true",
+           "--embedding-size", "8"},
+          2,
+          {"--tie-word-embeddings needs an embedding as wide as the hidden state", "8 and"}}});
+}
+
 TEST_F(Errors, HelpSaysDefaultsInWords) {
   ASSERT_EQ(run({"train", "--help"}), 0);
   EXPECT_EQ(out_.find("[-1]"), std::string::npos) << out_;

@@ -132,10 +132,26 @@ TEST(ControlErrors, OperandsAndRegionsMustFit) {
             "[if] takes 2 operands; got 3");
 }
 
-TEST(ControlErrors, ThereIsNoDerivative) {
-  const Graph g = counting_graph({.bound = 4}, Role::parameter);
+TEST(ControlErrors, BranchesHaveNoDerivative) {
+  Graph same, body, g;
+  same.output("0", same.input("a0", {}, f32));
+  body.input("a0", {}, DType::i32);
+  const Value a = body.input("a1", {}, f32), inside[] = {a};
+  const Value next = branch(less(a, a), Region(same), Region(same), inside)[0];
+  body.output("0", less(next, a));
+  body.output("1", next);
+  const Value w = g.parameter("w", {}), carried[] = {w};
+  const Value ended = loop(less(w, w + 1.0), Region(body), carried, {}, {.bound = 2}).carried[0];
+  Graph by_loop = g;
+  by_loop.output("loss", by_loop.value(ended.id));
+  EXPECT_EQ(test::user_error_of([&] { differentiate(by_loop); }),
+            "[loop] its gradient passes through if, which has no derivative: control flow is not "
+            "differentiated");
+  const Value outside[] = {w};
+  Scope scope(g, "h.3.solver");
+  g.output("loss", branch(less(w, w), Region(same), Region(same), outside)[0]);
   EXPECT_EQ(test::user_error_of([&] { differentiate(g); }),
-            "[differentiate] 'loss' depends on a parameter through loop (at h.3.solver), which has "
+            "[differentiate] 'loss' depends on a parameter through if (at h.3.solver), which has "
             "no derivative: control flow is not differentiated");
 }
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "folders/hub/hub_gguf.h"
 #include "support/fake_hub.h"
 #include "support/temp_folder.h"
 
@@ -71,6 +72,93 @@ TEST_F(HubTest, NamesAreOwnerNameAndRevision) {
   for (const char* no : {"", "/a", "a/", "a/b/c", "../a", "a/..", "a b/c", "a/b@", "a/b@../c",
                          "a/b@/c", "a--b/c", "runs/x y", "a/b?c", "a/%2e", "./a"})
     EXPECT_FALSE(parse_hub_name(no)) << no;
+}
+
+TEST_F(HubTest, ANameMayHaveATypeOfGgufFiles) {
+  EXPECT_EQ(parse_hub_name("a/b:q4_k_m")->gguf_type, "q4_k_m");
+  EXPECT_EQ(parse_hub_name("a/b@v1:Q8_0")->revision, "v1");
+  EXPECT_EQ(parse_hub_name("a/b@v1:Q8_0")->text(), "a/b@v1:Q8_0");
+  for (const char* no : {"gpt2:Q8_0", "a/b:", "a/b:x/y", "a/b:../c", ":Q8_0"})
+    EXPECT_FALSE(parse_hub_name(no)) << no;
+}
+
+TEST_F(HubTest, TheFileOfATypeIsFound) {
+  using Files = std::vector<std::string>;
+  const Files files = {"README.md",
+                       "mmproj-model-f16.gguf",
+                       "Tiny-1B-Q4_K_M.gguf",
+                       "Tiny-1B-UD-Q4_K_M.gguf",
+                       "tiny-1b.q8_0.gguf",
+                       "BF16/Tiny-1B-BF16-00002-of-00002.gguf",
+                       "BF16/Tiny-1B-BF16-00001-of-00002.gguf"};
+  EXPECT_EQ(gguf_files_of(files, ""), Files{"Tiny-1B-Q4_K_M.gguf"});
+  EXPECT_EQ(gguf_files_of(files, "q4_k_m"), Files{"Tiny-1B-Q4_K_M.gguf"});
+  EXPECT_EQ(gguf_files_of(files, "UD-Q4_K_M"), Files{"Tiny-1B-UD-Q4_K_M.gguf"});
+  EXPECT_EQ(gguf_files_of(files, "Q8_0"), Files{"tiny-1b.q8_0.gguf"});
+  EXPECT_EQ(gguf_files_of(files, "bf16"), (Files{"BF16/Tiny-1B-BF16-00001-of-00002.gguf",
+                                                 "BF16/Tiny-1B-BF16-00002-of-00002.gguf"}));
+  EXPECT_EQ(gguf_files_of(files, "K_M"), Files{"Tiny-1B-Q4_K_M.gguf"});
+  EXPECT_EQ(gguf_files_of(files, "Q2_K"), Files{});
+  EXPECT_EQ(gguf_files_of(files, "4_K_M"), Files{});
+  EXPECT_EQ(gguf_types_in(files), (Files{"BF16", "Q4_K_M", "Q8_0"}));
+  EXPECT_EQ(gguf_files_of({"only.gguf"}, ""), Files{"only.gguf"});
+  EXPECT_EQ(gguf_files_of({"a-Q8_0.gguf", "a-Q4_0.gguf"}, ""), Files{});
+}
+
+TEST_F(HubTest, AGgufFileIsDownloadedAlone) {
+  hub_.files["tiny-q4_k_m.gguf"] = {"GGUF of four bits", true};
+  hub_.files["tiny-Q8_0.gguf"] = {"GGUF of eight bits", true};
+  const fs::path snapshot = repository() / "snapshots" / hub_.commit;
+  EXPECT_EQ(find("some-lab/tiny:Q4_K_M"), snapshot / "tiny-q4_k_m.gguf");
+  EXPECT_EQ(read_file(snapshot / "tiny-q4_k_m.gguf"), "GGUF of four bits");
+  EXPECT_FALSE(fs::exists(snapshot / "model.safetensors"));
+  EXPECT_EQ(find("some-lab/tiny:q8_0"), snapshot / "tiny-Q8_0.gguf");
+  EXPECT_USER_ERROR(find("some-lab/tiny:Q2_K"),
+                    "some-lab/tiny has no GGUF file of the type Q2_K: name another, as "
+                    "some-lab/tiny:Q4_K_M; it has Q4_K_M, Q8_0");
+  EXPECT_EQ(find(), snapshot / "tiny-q4_k_m.gguf") << "what the cache has comes first";
+  fs::remove_all(folder_ / "hf");
+  EXPECT_EQ(find(), snapshot) << "weights that other programs train come before GGUF files";
+  EXPECT_EQ(find("some-lab/tiny:Q8_0"), snapshot / "tiny-Q8_0.gguf");
+  EXPECT_EQ(find(), snapshot);
+  hub_.stop();
+  EXPECT_EQ(find("some-lab/tiny:Q8_0"), snapshot / "tiny-Q8_0.gguf");
+  set("HF_HUB_OFFLINE", "1");
+  EXPECT_USER_ERROR(find("some-lab/tiny:Q2_K"), "lacks the GGUF file Q2_K; HF_HUB_OFFLINE is set");
+}
+
+TEST_F(HubTest, AModelOfGgufFilesAloneHasAUsualType) {
+  hub_.files = {{"README.md", {"# Read me"}},
+                {"Tiny-Q4_K_M.gguf", {"GGUF four", true}},
+                {"Tiny-Q8_0.gguf", {"GGUF eight", true}}};
+  const fs::path snapshot = repository() / "snapshots" / hub_.commit;
+  EXPECT_EQ(find("some-lab/tiny:Q8_0"), snapshot / "Tiny-Q8_0.gguf");
+  set("HF_HUB_OFFLINE", "1");
+  EXPECT_EQ(find(), snapshot / "Tiny-Q8_0.gguf") << "the only one that is here";
+  set("HF_HUB_OFFLINE", "");
+  EXPECT_EQ(find(), snapshot / "Tiny-Q4_K_M.gguf");
+  hub_.stop();
+  EXPECT_EQ(find(), snapshot / "Tiny-Q4_K_M.gguf");
+}
+
+TEST_F(HubTest, SeveralTypesWithoutTheUsualOneAreListed) {
+  hub_.files = {{"t-Q4_0.gguf", {"GGUF four", true}}, {"t-Q8_0.gguf", {"GGUF eight", true}}};
+  EXPECT_USER_ERROR(find(),
+                    "some-lab/tiny has GGUF files of several types and none is Q4_K_M: name one, "
+                    "as some-lab/tiny:Q4_0; it has Q4_0, Q8_0");
+  hub_.files = {{"config.json", {"{}"}}, {"model.safetensors", {"weights", true}}};
+  EXPECT_USER_ERROR(find("some-lab/tiny:Q4_0"), "some-lab/tiny has no GGUF files; leave :Q4_0 out");
+}
+
+TEST_F(HubTest, AllPartsOfASplitFileAreFetched) {
+  hub_.files = {{"q8/t-Q8_0-00001-of-00002.gguf", {"GGUF one", true}},
+                {"q8/t-Q8_0-00002-of-00002.gguf", {"GGUF two", true}}};
+  const fs::path folder = repository() / "snapshots" / hub_.commit / "q8";
+  EXPECT_EQ(find("some-lab/tiny:Q8_0"), folder / "t-Q8_0-00001-of-00002.gguf");
+  EXPECT_EQ(read_file(folder / "t-Q8_0-00002-of-00002.gguf"), "GGUF two");
+  fs::remove(folder / "t-Q8_0-00002-of-00002.gguf");
+  EXPECT_EQ(find("some-lab/tiny:Q8_0"), folder / "t-Q8_0-00001-of-00002.gguf");
+  EXPECT_EQ(read_file(folder / "t-Q8_0-00002-of-00002.gguf"), "GGUF two");
 }
 
 TEST_F(HubTest, ADownloadIsAFolderOfPythonsCache) {

@@ -59,7 +59,8 @@ TEST(FileKind, RefusalsSayWhatItIsAndWhatToDo) {
   const test::TempFolder folder;
   const std::string file = (folder / "m.bin").string();
   write_file_atomically(file, "GGUF\3\0\0\0"sv);
-  EXPECT_USER_ERROR(refuse_file(file, "a folder"), "m.bin is a GGUF file, which is not read yet; ");
+  EXPECT_USER_ERROR(refuse_file(file, "a folder"),
+                    "m.bin is a GGUF file, which is a model; name it as one: --model FILE.gguf");
   write_file_atomically(file, "\x89PNG\r\n\x1a\n"sv);
   EXPECT_USER_ERROR(refuse_file(file, "a folder"), "m.bin is a picture (PNG); expected a folder");
   write_file_atomically(file, "\1\2\3\4"sv);

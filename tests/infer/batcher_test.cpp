@@ -101,10 +101,11 @@ class BatcherTexts : public testing::Test {
     return made;
   }
   /// Generates each text alone.
-  static std::vector<std::vector<int32_t>> alone(const models::ModelPtr& model, DType precision,
+  static std::vector<std::vector<int32_t>> alone(const models::ModelPtr& model,
+                                                 BatcherOptions options,
                                                  const std::vector<BatchedText>& texts) {
-    Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model),
-                    {.precision = precision, .parallel = 1});
+    options.parallel = 1;
+    Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model), options);
     std::vector<std::vector<int32_t>> made;
     for (BatchedText text : texts) {
       text.arrives = 0;
@@ -156,7 +157,7 @@ TEST_P(BatcherModels, TextsHaveTheTokensThatTheyHaveAlone) {
   for (const DType precision : {DType::f32, DType::bf16, DType::f16}) {
     if (precision == DType::f16 && !test::is_long() && GetParam().architecture != "llama") continue;
     if (precision != DType::f32 && test::is_sanitized()) continue;
-    const auto expected = alone(model, precision, texts);
+    const auto expected = alone(model, {.precision = precision}, texts);
     struct Way {
       int64_t parallel, prefill, pool;
       int threads;
@@ -208,11 +209,73 @@ TEST_F(BatcherTexts, QuantizedWeightsGiveTheTokensThatTheyGiveAlone) {
   }
 }
 
+// Keys and values are quantised per head and token, so no token changes those of others.
+TEST_P(BatcherModels, CachesOfInt8GiveTheTokensThatTheyGiveAlone) {
+  const models::ModelPtr model = model_of(GetParam().architecture, GetParam().settings);
+  const std::vector<BatchedText> texts = many_texts(test::is_sanitized() ? 6 : 20, 5);
+  for (const DType precision : {DType::f32, DType::bf16}) {
+    if (precision != DType::f32 && test::is_sanitized()) continue;
+    BatcherOptions options{.precision = precision, .cache = CachePrecision::int8};
+    const auto expected = alone(model, options, texts);
+    for (const auto& [parallel, pool] : {std::pair(16, int64_t{0}), {3, 2 * kBatchedContext}}) {
+      options.parallel = parallel;
+      options.pool_positions = pool;
+      options.prefill_tokens = pool > 0 ? 7 : 256;
+      options.guessed_tokens = 16;
+      Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model), options);
+      expect_same(generate(batcher, texts), expected, texts,
+                  fmt::format("{}, {} at once", name_of(precision), parallel));
+    }
+  }
+}
+
+// Model::decode() keeps keys and values in other layouts than decode_sequences().
+TEST_P(BatcherModels, CachesOfInt8ServeTheGenerator) {
+  const models::ModelPtr model = model_of(GetParam().architecture, GetParam().settings);
+  const std::vector<BatchedText> texts = many_texts(6, 8);
+  const auto got = alone(model, {.cache = CachePrecision::int8}, texts);
+  Generator generator(model, cpu::cpu_backend(), lively_weights(*model),
+                      {.cache = CachePrecision::int8});
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const SequenceRequest& r = texts[i].request;
+    EXPECT_EQ(got[i], generator.generate(r.prompt, r.max_new_tokens, Sampler(r.sampling, 0))) << i;
+  }
+}
+
+TEST_P(BatcherModels, CachesOfInt8ChangeLogitsLittle) {
+  const models::ModelPtr model = model_of(GetParam().architecture, GetParam().settings);
+  const models::ModelSizes sizes = model->sizes();
+  std::vector<std::vector<float>> rows;
+  for (const CachePrecision cache : {CachePrecision::computed, CachePrecision::int8}) {
+    Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model), {.cache = cache});
+    const int64_t positions = batcher.pool_blocks() * models::kBlockRows;
+    EXPECT_EQ(batcher.pool_bytes(), cache == CachePrecision::int8
+                                        ? positions * (sizes.cache_width + 4 * sizes.cache_heads)
+                                        : positions * 4 * sizes.cache_width);
+    SequenceRequest request;
+    for (int32_t i = 0; i < 70; ++i) request.prompt.push_back(i * i % kBatchedVocabulary);
+    request.on_logits = [&](SequenceId, std::span<const float> logits) {
+      rows.emplace_back(logits.begin(), logits.end());
+    };
+    batcher.add(request);
+    while (batcher.step()) {
+    }
+  }
+  ASSERT_EQ(rows.size(), 2);
+  double square = 0, difference = 0;
+  for (size_t i = 0; i < rows[0].size(); ++i) {
+    square += std::pow(rows[0][i], 2);
+    difference += std::pow(rows[1][i] - rows[0][i], 2);
+  }
+  EXPECT_GT(difference, 0);
+  EXPECT_LT(std::sqrt(difference / square), 0.05);
+}
+
 // The generator of single texts runs other graphs, which compute the same sums.
 TEST_P(BatcherModels, TextsAreThoseOfTheGenerator) {
   const models::ModelPtr model = model_of(GetParam().architecture, GetParam().settings);
   const std::vector<BatchedText> texts = many_texts(12, 8);
-  const auto got = alone(model, DType::f32, texts);
+  const auto got = alone(model, {}, texts);
   Generator generator(model, cpu::cpu_backend(), lively_weights(*model));
   for (size_t i = 0; i < texts.size(); ++i) {
     const SequenceRequest& r = texts[i].request;
@@ -235,7 +298,7 @@ TEST_F(BatcherTexts, AnswersToOnePromptShareItsBlocks) {
   // Three of the four answers find the three full blocks of the prompt.
   EXPECT_EQ(batcher.counts().shared, 3 * 48);
   EXPECT_NE(made[0], made[1]);
-  expect_same(made, alone(model, DType::f32, texts), texts, "four answers");
+  expect_same(made, alone(model, {}, texts), texts, "four answers");
 }
 
 TEST_F(BatcherTexts, LookupKeepsTheTextAndSavesSteps) {
@@ -245,7 +308,7 @@ TEST_F(BatcherTexts, LookupKeepsTheTextAndSavesSteps) {
   for (int32_t i = 0; i < 20; ++i) text.request.prompt.push_back(i % 4);
   text.request.max_new_tokens = 70;
   text.request.sampling.temperature = 0;
-  const auto expected = alone(model, DType::f32, {text});
+  const auto expected = alone(model, {}, {text});
   text.request.prompt_lookup = 8;
   Batcher batcher(model, cpu::cpu_backend(), lively_weights(*model), {.guessed_tokens = 8});
   EXPECT_EQ(generate(batcher, {text}), expected);

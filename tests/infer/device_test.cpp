@@ -156,7 +156,7 @@ TEST_P(Devices, CheckpointsMoveBetweenDevices) {
       TrainerState state;
       state.step = 3;
       const auto model = config_.model();
-      save_checkpoint(folder.path(), {s->engine(), *model, *tokenizer}, o, state);
+      save_checkpoint(folder.path(), {s->engine(), *model, tokenizer.get()}, o, state);
     }
     const auto s = session(second, options);
     load_checkpoint(folder.path() / "checkpoint-000003", s->engine(), *config_.model(), o.optim);

@@ -32,6 +32,16 @@ TEST(GenerateOptions, NamesAndDefaults) {
   EXPECT_TRUE(o.json);
 }
 
+TEST(GenerateOptions, PrecisionsOfTheCache) {
+  EXPECT_EQ(resolve_generate({}).kv_cache, CachePrecision::computed);
+  for (const char* name : {"int8", "q8_0"})
+    EXPECT_EQ(resolve_generate({{"kv-cache", name}}).kv_cache, CachePrecision::int8) << name;
+  EXPECT_EQ(resolve_generate({{"kv_cache_dtype", "auto"}}).kv_cache, CachePrecision::computed);
+  EXPECT_USER_ERROR(resolve_generate({{"kv-cache", "int4"}}), "int8");
+  EXPECT_USER_ERROR(resolve_generate({{"kv-cache", "int8"}, {"cache", "false"}}),
+                    "--kv-cache: --no-cache keeps no keys and values");
+}
+
 TEST(GenerateOptions, NoCacheOnTheCommandLine) {
   const auto infos = generate_option_table().infos();
   const std::vector<std::string> args = {"--no-cache", "--no_stream", "--prompt", "--x y"};

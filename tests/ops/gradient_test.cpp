@@ -98,7 +98,8 @@ void check_against_differences(const Loss& loss, uint32_t seed) {
   }
 }
 
-bool differentiable(const OpDef& op) { return op.no_gradient.empty(); }
+/// Whether an op has a derivative that differences approximate.
+bool differentiable(const OpDef& op) { return op.no_gradient.empty() && !op.is_straight_through; }
 
 /// The samples of an op that have a derivative: keys in blocks of a cache have none.
 std::vector<Sample> differentiable_samples(const OpDef& op) {

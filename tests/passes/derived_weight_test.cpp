@@ -156,6 +156,33 @@ TEST(DerivedWeight, BadAttributes) {
 
 // What parameters and constants give is computed when a model is loaded, unless it is larger than
 // they are; an update makes what a trait names alone.
+TEST(DerivedWeight, ALoaderDequantisesWhatRegionsMultiplyBy) {
+  // As a file has it whose weights are read in the branches of an If.
+  const auto branch_of = [](bool multiplies) {
+    Graph g;
+    const Value x = g.input("a0", {2, 5}, DType::f32), w = g.input("a1", {6, 5}, DType::f32);
+    g.output("0", multiplies ? matmul(x, transpose(w, {1, 0})) : x * slice(w, 0, 0, 1));
+    if (multiplies) return Region(std::move(g));
+    Graph other;
+    const Value y = other.input("a0", {2, 5}, DType::f32);
+    const Value table = other.input("a1", {6, 5}, DType::f32);
+    other.output("0", concat(std::vector<Value>{y * slice(table, 0, 0, 1), y * 0.5}, 1));
+    return Region(std::move(other));
+  };
+  for (const bool multiplies : {true, false}) {
+    Graph g;
+    const Value x = g.input("x", {2, 5}, DType::f32), c = g.input("c", {}, DType::boolean);
+    const Value q = g.input("q", Type{DType::i8, {6, 5}}, Role::parameter);
+    const Value captured[] = {x, cast(q, DType::f32) * g.parameter("s", {6, 1})};
+    const Region region = branch_of(multiplies);
+    g.output("y", branch(c, region, region, captured)[0]);
+    const Graph out = derive_weights(g, Target{}, Refresher::loader);
+    size_t dequantising = 0;
+    for (NodeId id = 0; id < out.size(); ++id) dequantising += is(out.node(id), Op::mul) ? 1 : 0;
+    EXPECT_EQ(dequantising, multiplies ? 0u : 1u) << print(out);
+  }
+}
+
 TEST(DerivedWeight, ALoaderKeepsWhatParametersGive) {
   Graph g;
   const Value x = g.input("x", {1, 2, 5}, DType::f32), w = g.parameter("w", {6, 2, 3});

@@ -36,11 +36,15 @@ struct TrialProgram {
     if (!trains) {
       options.refresher = Refresher::loader;
       options.quantization.bits = 8;
+      // With weights in blocks, read_blocks runs.
+      if (!in_16_bits) options.quantization.blocks = std::make_shared<BlockParameters>();
+      options.cache = CachePrecision::int8;
     }
     if (!trains) return;
     options.loss = "loss";
     options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
     options.rematerialize.policy = RematPolicy::blocks;
+    options.fake_quantization.bits = 8;
   }
 
   bool runs(const Pass& pass) const { return pass.applies({target, options, {}}); }

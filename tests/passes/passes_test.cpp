@@ -431,8 +431,8 @@ TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
   for (const PassRecord& r : report) names += r.name + " ";
   EXPECT_EQ(
       names,
-      "simplify match_formulas match_attention match_loss_head pad_dims differentiate optimizer "
-      "join_loss_head decompose simplify fuse fuse_epilogues schedule ");
+      "simplify match_formulas match_attention match_loss_head channels_last pad_dims "
+      "differentiate optimizer join_loss_head decompose simplify fuse fuse_epilogues schedule ");
   EXPECT_EQ(report.back().nodes, full.size());
   auto in = test::gpt2_inputs(full, config, 1);
   in["optimizer_step"].data = {3};

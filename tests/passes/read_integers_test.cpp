@@ -142,6 +142,46 @@ TEST(ReadIntegers, MatrixUnitsKeepWeightsOf16BitsForAnyNumberOfRows) {
   }
 }
 
+TEST(ReadIntegers, RowsOfIntegersAreMultipliedAsIntegers) {
+  Target target = that_runs_integers();
+  target.reads_panels = [](const Graph&, NodeId) { return true; };
+  for (const DType dtype : {DType::u8, DType::i8})
+    for (const double zero : {0.0, 3.0, 100.0})
+      for (const bool transposed : {false, true}) {
+        Graph g;
+        const Value x = g.input("x", {2, kGivenRows, kGivenTerms}, dtype);
+        const Value scale = g.input("scale", Type{DType::f32, {1}}, Role::parameter);
+        Value rows = cast(x, DType::f32);
+        if (zero > 0) rows = rows - cast(scalar(g, zero, dtype), DType::f32);
+        GivenForm form;
+        form.transposed = transposed;
+        g.output("y", product_of(g, rows * scale, form));
+        const Graph out = read_integers(g, target, {});
+        size_t exact = 0;
+        for (NodeId id = 0; id < out.size(); ++id)
+          if (product_form(out.node(id)) && out.type({id, 0}).dtype == DType::i32) ++exact;
+        const bool has_zero = dtype == DType::u8 || zero > 0;  // u8 is shifted by 128
+        EXPECT_EQ(exact, has_zero ? 2u : 1u) << print(out);
+        const reference::Tensors given = test::random_inputs(g, 3, 0, 20, 3);
+        EXPECT_LT(test::difference(reference::evaluate(g, given), reference::evaluate(out, given)),
+                  1e-5);
+      }
+  // Groups of terms have a sum each: rows become floats.
+  Graph g;
+  const Value x = g.input("x", {kGivenRows, kGivenTerms}, DType::u8);
+  const Value scale = g.input("scale", Type{DType::f32, {1}}, Role::parameter);
+  GivenForm grouped;
+  grouped.group = 32;
+  g.output("y", product_of(g, cast(x, DType::f32) * scale, grouped));
+  const Graph out = read_integers(g, target, {});
+  EXPECT_TRUE(storage_of_product(out).is_quantized());
+  Graph plain;
+  const Value x8 = plain.input("x", {kGivenRows, kGivenTerms}, DType::u8);
+  plain.output("y", product_of(plain, cast(x8, DType::f32) * scalar(plain, 0.5), {}));
+  EXPECT_TRUE(storage_of_product(read_integers(plain, that_runs_integers(), {})).is_quantized())
+      << "without panels the weight would be packed in each run";
+}
+
 TEST(ReadIntegers, LoaderPacksThemOnce) {
   Graph g;
   g.output("y", product_of(g, g.input("x", {kGivenRows, kGivenTerms}, DType::f32), {}));

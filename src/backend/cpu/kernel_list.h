@@ -23,30 +23,33 @@ std::vector<KernelEntry> exact_matmul_kernels();    // matmul of i8 with weights
 std::vector<KernelEntry> attention_kernels();       // attention, attention_grad
 std::vector<KernelEntry> elementwise_kernels();     // the table of src/ops/elementwise.cpp, gelu
 std::vector<KernelEntry> cast_kernels();
-std::vector<KernelEntry> quantize_kernels();        // quantize, quantize_scale
-std::vector<KernelEntry> random_kernels();          // random_bits, dropout
-std::vector<KernelEntry> softmax_kernels();         // softmax, softmax_grad
-std::vector<KernelEntry> norm_kernels();            // layer_norm, rms_norm, their derivatives
-std::vector<KernelEntry> rotary_kernels();          // rotary
-std::vector<KernelEntry> cross_entropy_kernels();   // cross_entropy, cross_entropy_grad
-std::vector<KernelEntry> loss_head_kernels();       // linear_cross_entropy, _grad, _step
-std::vector<KernelEntry> reduction_kernels();       // sum, max, min, product
-std::vector<KernelEntry> movement_kernels();        // transpose, slice, pad, concat, ...
-std::vector<KernelEntry> store_kernels();           // store
-std::vector<KernelEntry> store_integer_kernels();   // store
-std::vector<KernelEntry> embedding_kernels();       // embedding, embedding_grad
-std::vector<KernelEntry> gather_kernels();          // gather, gather_elements
-std::vector<KernelEntry> segment_kernels();         // segment_sum, segment_max
-std::vector<KernelEntry> line_kernels();            // sort, argmax, cumsum, cumprod, scatter
-std::vector<KernelEntry> optimizer_kernels();       // adamw, sgd, lion, muon, global_norm
-std::vector<KernelEntry> optimizer_8bit_kernels();  // adamw_8bit
-std::vector<KernelEntry> adafactor_kernels();       // adafactor, adafactor_vector
-std::vector<KernelEntry> leaf_kernels();            // full, iota
-std::vector<KernelEntry> fused_kernels();           // fused: tiles, gemm and tiles
-std::vector<KernelEntry> conv_kernels();            // conv, conv_transpose, conv_weight_grad
-std::vector<KernelEntry> pool_kernels();            // max_pool, sum_pool
-std::vector<KernelEntry> scalar_pool_kernels();     // the same of integers and f64
-std::vector<KernelEntry> control_kernels();         // if, loop
+std::vector<KernelEntry> quantize_kernels();              // quantize, quantize_scale
+std::vector<KernelEntry> random_kernels();                // random_bits, dropout
+std::vector<KernelEntry> softmax_kernels();               // softmax, softmax_grad
+std::vector<KernelEntry> norm_kernels();                  // layer_norm, rms_norm, their derivatives
+std::vector<KernelEntry> rotary_kernels();                // rotary
+std::vector<KernelEntry> cross_entropy_kernels();         // cross_entropy, cross_entropy_grad
+std::vector<KernelEntry> loss_head_kernels();             // linear_cross_entropy, _grad, _step
+std::vector<KernelEntry> reduction_kernels();             // sum, max, min, product
+std::vector<KernelEntry> movement_kernels();              // transpose, slice, pad, concat, ...
+std::vector<KernelEntry> store_kernels();                 // store
+std::vector<KernelEntry> store_integer_kernels();         // store
+std::vector<KernelEntry> embedding_kernels();             // embedding, embedding_grad
+std::vector<KernelEntry> gather_kernels();                // gather, gather_elements
+std::vector<KernelEntry> segment_kernels();               // segment_sum, segment_max
+std::vector<KernelEntry> line_kernels();                  // sort, argmax, cumsum, cumprod, scatter
+std::vector<KernelEntry> optimizer_kernels();             // adamw, sgd, lion, muon, global_norm
+std::vector<KernelEntry> optimizer_8bit_kernels();        // adamw_8bit
+std::vector<KernelEntry> adafactor_kernels();             // adafactor, adafactor_vector
+std::vector<KernelEntry> leaf_kernels();                  // full, iota
+std::vector<KernelEntry> fused_kernels();                 // fused: tiles, gemm and tiles
+std::vector<KernelEntry> channels_last_window_kernels();  // pools, depthwise convolutions
+std::vector<KernelEntry> conv_kernels();                  // conv, conv_transpose, conv_weight_grad
+std::vector<KernelEntry> pool_kernels();                  // max_pool, sum_pool
+std::vector<KernelEntry> scalar_pool_kernels();           // the same of integers and f64
+std::vector<KernelEntry> max_pool_grad_kernels();         // of pictures with channels first
+std::vector<KernelEntry> recurrent_kernels();             // lstm, gru, their derivatives
+std::vector<KernelEntry> control_kernels();               // if, loop
 
 /// All of them; for one op the earlier entry is tried first.
 std::vector<KernelEntry> cpu_kernels();

@@ -43,9 +43,10 @@ bool detect_terminal(std::FILE* out) {
 
 std::string loss_text(double loss) { return fmt::format("loss {:.4f}", loss); }
 
-std::string rate_text(double tokens_per_second) {
-  if (!std::isfinite(tokens_per_second)) return "? tok/s";
-  return with_commas(std::llround(std::clamp(tokens_per_second, -1e15, 1e15))) + " tok/s";
+std::string rate_text(double tokens_per_second, const std::string& unit) {
+  if (!std::isfinite(tokens_per_second)) return "? " + unit;
+  return fmt::format("{} {}", with_commas(std::llround(std::clamp(tokens_per_second, -1e15, 1e15))),
+                     unit);
 }
 
 std::string waiting_text(double share) { return fmt::format("wait {:.1f}%", 100 * share); }
@@ -148,7 +149,7 @@ std::string Progress::plain_line() const {
   if (f.learning_rate) add(fmt::format("lr {:.1e}", *f.learning_rate));
   if (f.grad_norm) add(fmt::format("norm {:.2f}", *f.grad_norm));
   if (f.step_ms) add(duration_text(1e-3 * *f.step_ms));
-  if (f.tokens_per_second) add(rate_text(*f.tokens_per_second));
+  if (f.tokens_per_second) add(rate_text(*f.tokens_per_second, options_.rate_unit));
   if (f.waiting_share) add(waiting_text(*f.waiting_share));
   if (const auto rate = units_per_second(); options_.bytes && rate) add(format_bytes(*rate) + "/s");
   if (const auto left = left_.seconds()) add("eta " + format_duration(*left));
@@ -177,7 +178,7 @@ std::string Progress::bar_line() const {
   }
   if (figures_.loss) pieces.push_back({loss_text(*figures_.loss), kAccent, 70});
   if (figures_.tokens_per_second)
-    pieces.push_back({rate_text(*figures_.tokens_per_second), kDim, 75});
+    pieces.push_back({rate_text(*figures_.tokens_per_second, options_.rate_unit), kDim, 75});
   if (figures_.waiting_share) pieces.push_back({waiting_text(*figures_.waiting_share), kDim, 30});
   if (const auto left = left_.seconds())
     pieces.push_back({"eta " + format_duration(*left), "", 80});

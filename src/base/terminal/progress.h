@@ -29,6 +29,7 @@ struct ProgressOptions {
   double plain_interval_seconds = 0;
   /// On a terminal log() prints its line above the bar, too.
   bool lines = false;
+  std::string rate_unit = "tok/s";  // of StepFigures::tokens_per_second
 
   // For tests; by default what the stream, TERM, NO_COLOR, COLUMNS and the terminal say.
   std::FILE* out = stderr;

@@ -33,6 +33,7 @@ const OptionTable<BenchOptions>& bench_table() {
         {"model-name-or-path"});
     t.integer("prompt", &O::prompt, 0, 1 << 20, "N",
               "decode: tokens in the cache at the start (0: 64, or half of the context)");
+    add_cache_precision_row(t, &O::kv_cache);
     t.list(
         "precision", &O::precisions, true, "NAME...",
         "step, decode, inference: fp32, bf16, fp16; step: tf32, fp8; matmul, decode, inference: "

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "passes/precision/cache_precision.h"
 #include "passes/precision/precision.h"
 
 namespace brrr::cli {
@@ -22,6 +23,7 @@ struct BenchOptions {
   std::string model;
   std::vector<std::string> batches;
   int64_t context = 0, prompt = 0, rows = 1024, elements = 0;
+  CachePrecision kv_cache = CachePrecision::computed;  // of decoding
   bool compile = true;
   std::string device = "auto";
   int64_t layers = 0, heads = 0, width = 0;

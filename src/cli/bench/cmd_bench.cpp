@@ -264,11 +264,11 @@ OrderedJson decode(const BenchOptions& o) {
   std::vector<std::optional<Precision>> precisions;
   for (const Precision p : inference_precisions(o.precisions)) precisions.emplace_back(p);
   const bool is_own =
-      precisions.empty() && !o.model.empty() && io::read_quantization(io::find_model(o.model));
+      precisions.empty() && !o.model.empty() && io::holds_integers(io::find_model(o.model));
   if (is_own) precisions = {std::nullopt};
   if (precisions.empty()) precisions = {Precision::fp32, Precision::bfloat16};
   for (const std::optional<Precision> p : precisions)
-    list.push_back({o.preset.empty() ? "gpt2" : o.preset, p, o.prompt, o.model});
+    list.push_back({o.preset.empty() ? "gpt2" : o.preset, p, o.prompt, o.model, o.kv_cache});
   const auto results =
       insight::bench_decode(list, o.seconds * static_cast<double>(precisions.size()));
   OrderedJson rows = OrderedJson::array();
@@ -358,6 +358,8 @@ int run_bench(const Arguments& args) {
       args.positional[0] == "step" || args.positional[0] == "decode" || is_inference;
   if (!options.model.empty() && !runs_model)
     usage_error("{}: this benchmark uses no model; got {}", args.positional[0], options.model);
+  if (options.kv_cache != CachePrecision::computed && args.positional[0] != "decode")
+    usage_error("--kv-cache: {} has no cache; only decode has one", args.positional[0]);
   if (is_inference) {
     use_threads(options.threads);
     return bench_inference_main(options);

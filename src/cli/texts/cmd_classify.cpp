@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
+#include "cli/pictures/picture_verbs.h"
 #include "cli/texts/class_scores.h"
 #include "cli/texts/encoder_texts.h"
 #include "formats/json_file.h"
@@ -202,6 +203,7 @@ class Classifier {
 }  // namespace
 
 int classify_main(const infer::ClassifyOptions& options) {
+  if (!options.images.empty()) return classify_pictures(options);
   const io::ModelFolder model = open_named_model(options.model);
   const Head head = model.definition->task().head;
   if (head != Head::classes && head != Head::values && head != Head::token_classes)

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/pictures/picture_verbs.h"
 #include "cli/texts/text_vectors.h"
 #include "formats/json_file.h"
 #include "formats/npy.h"
@@ -110,6 +111,7 @@ class EmbedCommand {
 
 int embed_main(const infer::EmbedOptions& options) {
   check_place(options.output);
+  if (!options.images.empty()) return embed_pictures(options);
   return EmbedCommand(options).run();
 }
 

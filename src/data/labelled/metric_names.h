@@ -6,13 +6,17 @@
 
 namespace brrr::io {
 
-/// For the task "classify", "regress" or "tokens", the usual one first; for "" the loss alone.
+/// For the task "classify", "regress", "tokens" or "images", the usual one first; for "" the loss
+/// alone.
 inline std::vector<std::string> metric_names(const std::string& task) {
   if (task == "classify")
     return {"accuracy", "f1", "f1_macro", "f1_micro", "precision", "recall", "matthews_correlation",
             "loss"};
   if (task == "regress") return {"pearson", "spearmanr", "mse", "rmse", "mae", "loss"};
   if (task == "tokens") return {"f1", "f1_macro", "precision", "recall", "accuracy", "loss"};
+  if (task == "images")
+    return {"accuracy", "top5_accuracy",        "f1",  "f1_macro", "f1_micro", "precision",
+            "recall",   "matthews_correlation", "loss"};
   return {"loss"};
 }
 

@@ -88,7 +88,7 @@ std::vector<Metric> quotient_metrics(const auto& result) {
   return {{"f1", result.f1}, {"precision", result.precision}, {"recall", result.recall}};
 }
 
-class ClassTask final : public TaskMetrics {
+class ClassTask : public TaskMetrics {
  public:
   explicit ClassTask(std::vector<std::string> labels)
       : labels_(std::move(labels)), metrics_(static_cast<int64_t>(labels_.size())) {}
@@ -126,6 +126,37 @@ class ClassTask final : public TaskMetrics {
  private:
   std::vector<std::string> labels_;
   ClassMetrics metrics_;
+};
+
+/// Classes of pictures.
+class PictureTask final : public ClassTask {
+ public:
+  explicit PictureTask(const std::vector<std::string>& labels)
+      : ClassTask(labels), classes_(labels.size()) {}
+  void add(std::span<const float> outputs, const Batch& batch) override {
+    ClassTask::add(outputs, batch);
+    const std::vector<int32_t>& targets = batch.ids("targets");
+    for (size_t row = 0; row < targets.size(); ++row) {
+      if (targets[row] == kIgnoreId) continue;
+      const auto of_row = outputs.subspan(row * classes_, classes_);
+      const float own = of_row[static_cast<size_t>(targets[row])];
+      ++count_;
+      among_first_ += std::ranges::count_if(of_row, [&](float z) { return z > own; }) <
+                      static_cast<std::ptrdiff_t>(kFirst);
+    }
+  }
+  std::vector<Metric> results() const override {
+    std::vector<Metric> list = ClassTask::results();
+    if (classes_ > kFirst)
+      list.insert(list.begin() + 1,
+                  {"top5_accuracy", count_ == 0 ? kNotANumber : part_of(among_first_, count_)});
+    return list;
+  }
+
+ private:
+  static constexpr size_t kFirst = 5;
+  size_t classes_;
+  int64_t count_ = 0, among_first_ = 0;
 };
 
 class ValueTask final : public TaskMetrics {
@@ -378,6 +409,10 @@ std::unique_ptr<TaskMetrics> make_task_metrics(LabelKind kind,
   if (kind == LabelKind::kValues) return std::make_unique<ValueTask>(values_per_row);
   if (kind == LabelKind::kTags) return std::make_unique<TagTask>(labels);
   return std::make_unique<ClassTask>(labels);
+}
+
+std::unique_ptr<TaskMetrics> make_picture_metrics(const std::vector<std::string>& labels) {
+  return std::make_unique<PictureTask>(labels);
 }
 
 }  // namespace brrr::io

@@ -146,4 +146,8 @@ std::unique_ptr<TaskMetrics> make_task_metrics(LabelKind kind,
                                                const std::vector<std::string>& labels,
                                                int64_t values_per_row);
 
+/// The metrics of classes of pictures: those of classes, and "top5_accuracy", the share of pictures
+/// whose class is among the five most likely, where there are more than five classes.
+std::unique_ptr<TaskMetrics> make_picture_metrics(const std::vector<std::string>& labels);
+
 }  // namespace brrr::io

@@ -174,11 +174,12 @@ struct DecodeOptions {
   std::optional<Precision> precision;  // nothing: that of a quantised folder, else bf16
   int64_t prompt = 0;      // tokens before the first that is timed; 0: 64, or half of the context
   std::string model = {};  // as StepOptions has it
+  CachePrecision cache = CachePrecision::computed;
 };
 /// The bytes that decoding a token reads with so many tokens in the cache: the weights that are
 /// multiplied, with the scales of integers, and the keys and values.
 int64_t bytes_per_token(const models::Model& model, const infer::RunPrecision& precision,
-                        int64_t position);
+                        CachePrecision cache, int64_t position);
 /// Generation of one sequence with the KV cache, weights at random. All rows interleaved, for
 /// `seconds` in all.
 std::vector<DecodeRow> bench_decode(const std::vector<DecodeOptions>& options, double seconds);

@@ -31,9 +31,9 @@ class Decoder {
     } else {
       const fs::path folder = io::find_model(o.model);
       model_ = io::read_definition(folder);
-      if (!o.precision && io::read_quantization(folder))
-        precision_ = *infer::own_precision(io::open_model(folder, {.reads_tokenizer = false}),
-                                           cpu::cpu_backend());
+      if (!o.precision && io::holds_integers(folder))
+        precision_ = infer::for_made_weights(*infer::own_precision(
+            io::open_model(folder, {.reads_tokenizer = false}), cpu::cpu_backend()));
       options_.preset = o.model;
     }
     const models::ModelSizes sizes = model_->sizes();
@@ -44,6 +44,7 @@ class Decoder {
     infer::GeneratorOptions g;
     g.precision = precision_.dtype;
     g.quantization = precision_.quantization;
+    g.cache = options_.cache;
     const auto weights = models::initial_weights(*model_, 1);
     const auto checked = [&](std::string_view name, std::span<float> out) {
       weights(name, out);
@@ -70,7 +71,7 @@ class Decoder {
     const double one = 1.0 / static_cast<double>(kBurst);
     r.ms = {burst.median * one, burst.low * one, burst.high * one};
     r.tokens_per_second = 1e3 / r.ms.median;
-    r.bytes = bytes_per_token(*model_, precision_, r.position);
+    r.bytes = bytes_per_token(*model_, precision_, options_.cache, r.position);
     return r;
   }
 
@@ -85,7 +86,7 @@ class Decoder {
 }  // namespace
 
 int64_t bytes_per_token(const models::Model& model, const infer::RunPrecision& precision,
-                        int64_t position) {
+                        CachePrecision cache, int64_t position) {
   const auto width = static_cast<int64_t>(bytes_of(precision.dtype));
   const WeightQuantization& q = precision.quantization;
   const int64_t weights = model.multiplied_count();
@@ -96,7 +97,12 @@ int64_t bytes_per_token(const models::Model& model, const infer::RunPrecision& p
       if (q.only->contains(p.name)) quantized += p.shape.elements();
   }
   const int64_t integers = q.bits * quantized / 8 + (q.group > 0 ? 4 * quantized / q.group : 0);
-  return integers + width * (weights - quantized) + width * model.sizes().cache_width * position;
+  const models::ModelSizes sizes = model.sizes();
+  const int64_t of_position =
+      cache == CachePrecision::int8
+          ? sizes.cache_width + static_cast<int64_t>(sizeof(float)) * sizes.cache_heads
+          : width * sizes.cache_width;
+  return integers + width * (weights - quantized) + of_position * position;
 }
 
 std::vector<DecodeRow> bench_decode(const std::vector<DecodeOptions>& options, double seconds) {

@@ -215,8 +215,8 @@ class Subject {
     const Timing reading = interleave({read_prompt}, seconds).front();
     const Timing decoding = interleave({decode}, seconds).front();
     const double ms = decoding.median / static_cast<double>(kDecoded);
-    const auto bytes =
-        static_cast<double>(bytes_per_token(*definition_, precision, prompt + kDecoded / 2));
+    const auto bytes = static_cast<double>(
+        bytes_per_token(*definition_, precision, CachePrecision::computed, prompt + kDecoded / 2));
     r.sequences = 1;
     r.tokens = 1;
     r.arena_bytes = generator.weight_bytes();
@@ -317,7 +317,7 @@ NamedLadder inference_ladder() {
           true,
           nullptr,
           [](const LadderOptions& o) {
-            return o.rounds * (!o.model.empty() && io::read_quantization(o.model)
+            return o.rounds * (!o.model.empty() && io::holds_integers(o.model)
                                    ? kQuantisedFormats
                                    : std::ssize(kFormats));
           },

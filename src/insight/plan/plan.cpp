@@ -221,13 +221,14 @@ void add_flops(RunPlan& p, const Session& session) {
   }
 }
 
-InferencePlan inference_of(const train::TrainOptions& o, const models::Model& model) {
+InferencePlan inference_of(const train::TrainOptions& o, const models::Model& model,
+                           CachePrecision cache) {
   infer::RunPrecision precision = infer::run_precision(o.precision);
   const Backend backend = machine::backend_for(o.device);
   // A quantised folder runs in its own precision.
   if (o.init_from != "scratch" && !o.was_given("precision")) {
     const fs::path folder = io::find_model(o.init_from);
-    if (io::read_quantization(folder))
+    if (io::holds_integers(folder))
       precision =
           *infer::own_precision(io::open_model(folder, {.reads_tokenizer = false}), backend);
   }
@@ -237,7 +238,7 @@ InferencePlan inference_of(const train::TrainOptions& o, const models::Model& mo
                           ? model.decode({.capacity = context, .cache = precision.dtype})
                           : model.forward(Dim(1), Dim(context));
   engine.add(run_pipeline(graph, backend.target(),
-                          for_inference(precision.dtype, precision.quantization)));
+                          for_inference(precision.dtype, precision.quantization, cache)));
   const MemoryForecast f = engine.forecast();
   return {f.parameter_bytes, f.state_bytes, f.temporary_bytes + f.constant_bytes};
 }
@@ -297,7 +298,7 @@ int64_t Moment::total() const {
 }
 
 RunPlan analyse(const train::Plan& plan, const models::ModelPtr& model, const Session& session,
-                const std::optional<machine::MachineSpeed>& speed) {
+                const std::optional<machine::MachineSpeed>& speed, CachePrecision cache) {
   RunPlan p;
   p.plan = plan;
   p.model = model;
@@ -310,7 +311,7 @@ RunPlan analyse(const train::Plan& plan, const models::ModelPtr& model, const Se
   add_states(p, session);
   add_moments(p, session);
   add_flops(p, session);
-  p.inference = inference_of(plan.options, *model);
+  p.inference = inference_of(plan.options, *model, cache);
   add_rules(p);
   return p;
 }

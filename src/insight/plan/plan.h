@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "insight/pages/page.h"
+#include "passes/precision/cache_precision.h"
 #include "train/fit.h"
 
 namespace brrr::insight {
@@ -114,9 +115,10 @@ struct RunPlan {
   std::vector<Rule> rules;
 };
 
-/// `session` is compiled_run() of the plan's options.
+/// `session` is compiled_run() of the plan's options. `cache`: the KV cache of the inference plan.
 RunPlan analyse(const train::Plan& plan, const models::ModelPtr& model,
-                const train::Session& session, const std::optional<machine::MachineSpeed>& speed);
+                const train::Session& session, const std::optional<machine::MachineSpeed>& speed,
+                CachePrecision cache = CachePrecision::computed);
 
 /// What the kernels of a GPU are assumed to reach; 0: a share of the data sheet.
 struct KernelRates {

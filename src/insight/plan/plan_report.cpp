@@ -8,6 +8,7 @@
 #include "base/threads/parallel.h"
 #include "insight/plan/plan_lines.h"
 #include "insight/plan/plan_parts.h"
+#include "train/parts.h"
 
 namespace brrr::insight {
 namespace {
@@ -26,17 +27,16 @@ std::string flops_text(double flops) {
 
 std::string title(const RunPlan& p) {
   const train::TrainOptions& o = p.plan.options;
-  const models::ModelSizes sizes = p.model->sizes();
   std::string text = fmt::format(
-      "{}: {:.2f}M parameters, {}, {}, width {}, context {}\n"
+      "{}: {:.2f}M parameters, {}\n"
       "batch {}{} = {} a step, {}, {}; {} on {}; planned in {}",
       o.init_from == "scratch" ? o.preset : o.init_from,
-      1e-6 * static_cast<double>(p.model->parameter_count()), counted(sizes.layers, "layer"),
-      counted(sizes.heads, "head"), sizes.width, o.context, o.batch_size,
+      1e-6 * static_cast<double>(p.model->parameter_count()),
+      train::text_of_sizes(p.model->sizes(), o.context), o.batch_size,
       o.gradient_accumulation_steps > 1
           ? fmt::format(" x accumulation {}", o.gradient_accumulation_steps)
           : "",
-      counted(p.tokens_per_step, "token"), o.precision,
+      counted(p.tokens_per_step, p.model->sees_pictures() ? "picture" : "token"), o.precision,
       o.optim + (o.freeze.empty() ? "" : fmt::format(", frozen {}", fmt::join(o.freeze, ","))) +
           (o.rematerialize == "none"
                ? ""
@@ -118,7 +118,7 @@ std::vector<NamedBytes> alike_as_one(const std::vector<NamedBytes>& layers) {
 
 std::vector<WorkRow> work_rows(const RunPlan& p) {
   std::vector<WorkRow> rows;
-  for (size_t c = 0; c < 6; ++c) {
+  for (size_t c = 0; c <= static_cast<size_t>(OpClass::control); ++c) {
     const auto op_class = static_cast<OpClass>(c);
     const double ms = p.time ? p.time->by_class[c] : 0;
     const auto at = std::find_if(p.flops.begin(), p.flops.end(),
@@ -200,18 +200,21 @@ std::string kernels_text(const RunPlan& p) {
   const KernelPlan& k = *p.kernels;
   const double ms = k.total().ms;
   return fmt::format(
-      "{} a step, {} tokens/s{}", machine::predicted_duration(ms),
+      "{} a step, {} {}/s{}", machine::predicted_duration(ms),
       with_commas(two_digits(1e3 * static_cast<double>(p.tokens_per_step) / ms)),
-      k.peak_flops > 0 ? fmt::format("; MFU {:.1f}% by 6N + 6LCT, {:.1f}% by 6N + 12LCT, of {:.0f} "
-                                     "TFLOP/s",
-                                     100 * predicted_mfu(p, true), 100 * predicted_mfu(p, false),
-                                     1e-12 * k.peak_flops)
-                       : "");
+      p.model->sees_pictures() ? "pictures" : "tokens",
+      k.peak_flops > 0 && !p.model->sees_pictures()
+          ? fmt::format("; MFU {:.1f}% by 6N + 6LCT, {:.1f}% by 6N + 12LCT, of {:.0f} "
+                        "TFLOP/s",
+                        100 * predicted_mfu(p, true), 100 * predicted_mfu(p, false),
+                        1e-12 * k.peak_flops)
+          : "");
 }
 
 std::string use_title(const RunPlan& p) {
-  return p.model->sizes().causal ? "to generate text with it, one sequence of the whole context"
-                                 : "to use it, one text as long as its context";
+  return p.model->sizes().causal    ? "to generate text with it, one sequence of the whole context"
+         : p.model->sees_pictures() ? "to use it, one picture"
+                                    : "to use it, one text as long as its context";
 }
 
 std::string use_text(const RunPlan& p) {

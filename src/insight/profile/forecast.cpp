@@ -123,10 +123,11 @@ Forecaster::Forecaster(const Profile& p, const Workload& w, int64_t trial_bytes)
 }
 
 void Forecaster::calibrate() {
+  constexpr size_t kClasses = std::tuple_size_v<decltype(in_step_)>;
   const auto programs = workload_.programs();
   const machine::MachineSpeed speed = profile_.ceilings.speed();
-  std::array<std::vector<const KernelProfile*>, 6> slowest;
-  std::array<double, 6> measured{}, modelled{};
+  std::array<std::vector<const KernelProfile*>, kClasses> slowest;
+  std::array<double, kClasses> measured{}, modelled{};
   for (const KernelProfile& k : profile_.kernels) {
     const Program& program = *programs[k.program].program;
     if (program.graph().is_input(k.node)) continue;
@@ -136,9 +137,9 @@ void Forecaster::calibrate() {
     slowest[c].push_back(&k);
   }
   double all_measured = 0, all_modelled = 0;
-  for (size_t c = 0; c < 6; ++c) all_measured += measured[c], all_modelled += modelled[c];
+  for (size_t c = 0; c < kClasses; ++c) all_measured += measured[c], all_modelled += modelled[c];
   const double overall = all_modelled > 0 ? all_measured / all_modelled : 1;
-  for (size_t c = 0; c < 6; ++c) {
+  for (size_t c = 0; c < kClasses; ++c) {
     from_model_[c] = modelled[c] > 0 ? measured[c] / modelled[c] : overall;
     in_step_[c] = 1;
     auto& list = slowest[c];

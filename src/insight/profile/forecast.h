@@ -45,7 +45,7 @@ class Forecaster {
   int64_t trial_bytes_;
   std::map<std::string, Measured> here_;            // seconds of a call, by signature
   std::map<std::string, double> trials_;            // alone, by signature
-  std::array<double, 6> in_step_{}, from_model_{};  // corrections by class
+  std::array<double, 7> in_step_{}, from_model_{};  // corrections by class
   double between_seconds_ = 0, run_seconds_ = 0;    // of a kernel, of a program's run
 };
 

@@ -277,7 +277,10 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
   p.compile_ms = 1e3 * workload.compile_seconds();
   p.memory = workload.forecast();
   const std::vector<ProgramRuns> programs = workload.programs();
-  for (const ProgramRuns& run : programs) p.programs.push_back(run.name);
+  for (const ProgramRuns& run : programs) {
+    p.programs.push_back(run.name);
+    p.sees_pictures |= run.program->graph().find_input("pixels") != kNoNode;
+  }
 
   // The first run touches every page and computes the constants; on a device the second of either
   // kind is recorded.

@@ -86,7 +86,10 @@ struct Profile {
   Mode mode = Mode::training;
   std::string title, backend;
   int threads = 1;
-  int64_t tokens = 0;  // of a step
+  int64_t tokens = 0;  // of a step; of a model for pictures: pictures
+  bool sees_pictures = false;
+  /// "tokens/s" or "images/s"
+  std::string_view rate_unit() const { return sees_pictures ? "images/s" : "tokens/s"; }
   double compile_ms = 0;
   MemoryForecast memory;
   std::vector<std::string> programs;

@@ -129,8 +129,10 @@ std::string profile_page(const Profile& p, const Pictures& memory) {
       html_text(p.place()), duration_text(1e-3 * p.step.median), duration_text(1e-3 * p.step.low),
       duration_text(1e-3 * p.step.high),
       p.tokens > 0 && p.step.median > 0
-          ? fmt::format(", {} tokens/s", with_commas(static_cast<int64_t>(
-                                             1e3 * static_cast<double>(p.tokens) / p.step.median)))
+          ? fmt::format(", {} {}",
+                        with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) /
+                                                         p.step.median)),
+                        p.rate_unit())
           : "",
       100 * p.overhead);
   body += warning(p.warning());
@@ -150,7 +152,7 @@ std::string profile_page(const Profile& p, const Pictures& memory) {
   body += group_card("By class of operation", "class", p.by_class);
   if (p.by_phase.size() > 1) body += group_card("By pass", "pass", p.by_phase);
   body += group_card("By scope of the model", "scope", p.by_scope);
-  if (p.mode == Mode::training)
+  if (p.mode == Mode::training && !p.sees_pictures)
     body += card("FLOPs against time: the BERT analysis", anatomy_table(p));
   if (!memory.desk.empty())
     body += card("Memory over the step", fitting({picture(memory.desk, "memory over the step"),

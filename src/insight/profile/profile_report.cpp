@@ -55,8 +55,9 @@ void add_step(ProfileReport& r, const Profile& p) {
   std::string speed;
   if (p.tokens > 0 && p.step.median > 0)
     speed = fmt::format(
-        ", {} tokens/s",
-        with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) / p.step.median)));
+        ", {} {}",
+        with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) / p.step.median)),
+        p.rate_unit());
   r.line(fmt::format("a step: {} ({}-{}){}; profiling overhead: {:.1f}%, {} each way",
                      duration_text(1e-3 * p.step.median), duration_text(1e-3 * p.step.low),
                      duration_text(1e-3 * p.step.high), speed, 100 * p.overhead,
@@ -104,7 +105,7 @@ void add_parts(ProfileReport& r, const Profile& p) {
 }
 
 void add_anatomy(ProfileReport& r, const Profile& p) {
-  if (p.mode != Mode::training) return;
+  if (p.mode != Mode::training || p.sees_pictures) return;
   r.heading("the classes of the BERT analysis (Ivanov et al., 2021: BERT-large on a V100)");
   r.line(fmt::format("  {:<18} {:>12} {:>12} {:>18} {:>12}", "", "FLOPs here", "time here",
                      "FLOPs published", "time"));

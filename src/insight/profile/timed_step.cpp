@@ -3,8 +3,8 @@
 #include <random>
 
 #include "base/memory.h"
+#include "insight/profile/random_pictures.h"
 #include "models/initialise.h"
-#include "runtime/parameters.h"
 #include "train/fit.h"
 #include "train/parts.h"
 
@@ -26,7 +26,7 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
         fmt::format("needs {}, more than {}", memory_text(needed), memory_text(memory_limit)),
         ExitCode::kNoMemory);
   session_->allocate();
-  load_parameters(session_->engine(), models::initial_weights(*model_, 1));
+  session_->engine().load(*models::made_weights(*model_, models::initial_weights(*model_, 1)));
   std::mt19937 random(7);
   const auto ids = [&](size_t count, int64_t below) {
     std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(below - 1));
@@ -39,6 +39,11 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
   const auto rows = static_cast<size_t>(options_.batch_size);
   const io::BatchOptions layout = train::loader_options(options_, *model_);
   io::Batch batch;
+  if (const auto picture = model_->sizes().picture) {
+    fill_random_pictures(*picture, options_.batch_size, vocabulary, 0, batch);
+    batches_.assign(static_cast<size_t>(options_.gradient_accumulation_steps), batch);
+    return;
+  }
   const std::vector<int64_t> lengths(rows, options_.context);
   const std::span<int32_t> of_text = batch.make_rows(lengths, layout, options_.context, 0).tokens;
   const size_t tokens = of_text.size();

@@ -9,10 +9,10 @@
 #include "base/rng.h"
 #include "base/threads/work_spans.h"
 #include "infer/model_runnable.h"
+#include "insight/profile/random_pictures.h"
 #include "machine/device.h"
 #include "models/initialise.h"
 #include "runtime/made_inputs.h"
-#include "runtime/parameters.h"
 #include "train/mean_loss.h"
 #include "train/parts.h"
 
@@ -22,12 +22,19 @@ namespace {
 constexpr uint32_t kSeed = 7;
 constexpr double kLearningRate = 1e-5;  // small: random tokens teach nothing
 
-/// Tokens and targets that mean nothing, as a source of batches for a model; all rows are full.
+std::shared_ptr<const WeightSource> random_weights(const models::Model& model) {
+  return models::made_weights(model, models::initial_weights(model, kSeed));
+}
+
+/// Tokens or pictures, and targets, that mean nothing, as a source of batches for a model; all rows
+/// are full.
 class RandomBatches final : public io::BatchSource {
  public:
   RandomBatches(const io::BatchOptions& options, const models::Model& model)
-      : options_(options), task_(model.task()) {}
+      : options_(options), task_(model.task()), picture_(model.sizes().picture) {}
   void fill(int64_t index, io::Batch& batch) const override {
+    if (picture_)
+      return fill_random_pictures(*picture_, options_.batch, options_.vocab, index, batch);
     const auto rows = static_cast<size_t>(options_.batch);
     const bool has_values = task_.head == models::Head::values;
     const bool scores_rows = has_values || task_.head == models::Head::classes;
@@ -55,6 +62,7 @@ class RandomBatches final : public io::BatchSource {
  private:
   io::BatchOptions options_;
   models::Task task_;
+  std::optional<models::PictureSizes> picture_;
 };
 
 /// A source with a clock.
@@ -127,7 +135,7 @@ class Training final : public Workload {
 
   void allocate() override {
     session_->allocate();
-    load_parameters(session_->engine(), models::initial_weights(*model_, kSeed));
+    session_->engine().load(*random_weights(*model_));
     io::LoaderOptions l = train::loader_options(options_, *model_);
     l.lengths.clear();  // one program: batches of any size are padded to the largest
     std::unique_ptr<io::BatchSource> batches;
@@ -261,6 +269,14 @@ PortValues random_tokens(const models::Model& model, infer::TextLayout layout, i
       inputs.emplace("types", HostTensor::filled(DType::i32, {count}, 0));
     return inputs;
   }
+  if (const auto picture = model.sizes().picture) {
+    io::Batch pictures;
+    fill_random_pictures(*picture, batch, 1, 0, pictures);
+    inputs.emplace(
+        "pixels", HostTensor::of<float>({batch, picture->channels, picture->height, picture->width},
+                                        pictures.values("pixels")));
+    return inputs;
+  }
   inputs.emplace("tokens", HostTensor::of<int32_t>({batch, length}, tokens));
   if (model.task().head == models::Head::next_token) return inputs;
   if (model.has_token_types())
@@ -272,16 +288,13 @@ PortValues random_tokens(const models::Model& model, infer::TextLayout layout, i
 PipelineOptions forward_options(const WorkloadOptions& o) {
   const train::SessionOptions s = train::session_options(o.options);
   const Precision precision = o.options.precision;
-  const infer::RunPrecision form =
-      o.own && o.own->name == precision ? *o.own : infer::run_precision(precision);
-  PipelineOptions passes = for_inference(form.dtype, form.quantization);
+  const infer::RunPrecision form = o.own && o.own->name == precision
+                                       ? infer::for_made_weights(*o.own)
+                                       : infer::run_precision(precision);
+  PipelineOptions passes = for_inference(form.dtype, form.quantization, o.cache);
   passes.matmul_precision = s.matmul_precision;
   passes.disabled = s.disabled_passes;
   return passes;
-}
-
-std::shared_ptr<const WeightSource> random_weights(const models::Model& model) {
-  return models::made_weights(model, models::initial_weights(model, kSeed));
 }
 
 std::unique_ptr<Workload> forward_workload(const WorkloadOptions& o) {

@@ -68,6 +68,7 @@ struct WorkloadOptions {
   std::optional<infer::RunPrecision> own = {};
   const train::Dataset* data = nullptr;  // of the batches; null: random tokens
   int64_t prompt = 64;                   // tokens in the cache when generation begins
+  CachePrecision cache = CachePrecision::computed;
 };
 /// Compiled, not allocated. Throws UserError for a prompt beyond the context.
 std::unique_ptr<Workload> make_workload(const WorkloadOptions& options);

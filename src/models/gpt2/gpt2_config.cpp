@@ -126,7 +126,8 @@ ModelSizes Gpt2Config::sizes() const {
           .heads = n_head,
           .width = n_embd,
           .query_width = n_embd,
-          .cache_width = 2 * n_layer * n_embd};
+          .cache_width = 2 * n_layer * n_embd,
+          .cache_heads = 2 * n_layer * n_head};
 }
 
 FileNames Gpt2Config::file_names() const {

@@ -132,7 +132,8 @@ ModelSizes GptNeoxConfig::sizes() const {
           .heads = num_attention_heads,
           .width = hidden_size,
           .query_width = hidden_size,
-          .cache_width = 2 * num_hidden_layers * hidden_size};
+          .cache_width = 2 * num_hidden_layers * hidden_size,
+          .cache_heads = 2 * num_hidden_layers * num_attention_heads};
 }
 
 FileNames GptNeoxConfig::file_names() const {

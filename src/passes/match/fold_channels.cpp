@@ -2,6 +2,7 @@
 #include <map>
 
 #include "ops/ops.h"
+#include "ops/spatial/windows.h"
 #include "passes/passes.h"
 
 namespace brrr {
@@ -92,9 +93,7 @@ class ChannelFolder {
     } else {
       bias = bias ? *bias + by_channel : by_channel;
     }
-    const Windows windows{conv.attrs.get<std::vector<int64_t>>("strides"),
-                          conv.attrs.get<std::vector<int64_t>>("dilations"),
-                          conv.attrs.get<std::vector<int64_t>>("pads")};
+    const Windows windows = ops::windows_of(conv.attrs);
     return brrr::conv(x, w, bias, windows, conv.attrs.get<int64_t>("groups"));
   }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/memory.h"
+#include "data/images/augment.h"
 #include "machine/device.h"
 #include "optim/optimizer.h"
 #include "train/options/foreign_names.h"
@@ -36,7 +37,8 @@ void add_data_rows(Table& t) {
       .free_on_resume = true;  // the trainer compares the content's digest
   t.list("data", &Options::data, false, "FILE...",
          "token shards (.bin), or folders of them; with --task a file of texts and labels (.csv, "
-         ".tsv, .jsonl, packed or not)")
+         ".tsv, .jsonl, packed or not); with --task images a folder with a folder of pictures for "
+         "each class, MNIST's files, or a list of lines `path<tab>class`")
       .free_on_resume = true;
   t.list("val-data", &Options::val_data, false, "FILE...",
          "the same for validation (default: a part of --data)", {"validation-file"})
@@ -63,11 +65,17 @@ void add_data_rows(Table& t) {
 
 void add_task_rows(Table& t) {
   t.group("task");
-  t.choice("task", &Options::task,
-           {{"", "none"}, {"classify", "classes"}, {"regress", "regression"}, {"tokens", "ner"}},
-           "NAME",
-           "what a model learns from texts with labels: classify (a class for each text), regress "
-           "(numbers), or an encoder tokens (a class for each word)");
+  t.choice(
+      "task", &Options::task,
+      {{"", "none"},
+       {"classify", "classes"},
+       {"regress", "regression"},
+       {"tokens", "ner"},
+       {"images", "pictures"}},
+      "NAME",
+      "what a model learns from texts with labels: classify (a class for each text), regress "
+      "(numbers), or an encoder tokens (a class for each word); from pictures: images (a class "
+      "for each)");
   t.text("text-column", &Options::text_column, "NAME",
          "column of the text: its name in the header, or its number (default: detected); of .jsonl "
          "files the field",
@@ -85,6 +93,40 @@ void add_task_rows(Table& t) {
   t.flag("truncate", &Options::truncate,
          "truncate texts longer than the context; --no-truncate makes them an error",
          {"truncation"});
+}
+
+void add_picture_rows(Table& t) {
+  t.group("pictures");
+  std::vector<std::vector<std::string>> recipes;
+  for (const std::string& name : io::augment_names()) recipes.push_back({name});
+  t.choice("augment", &Options::augment, recipes, "NAME",
+           "how pictures are changed in training: none, flip (mirrored at random), cifar (shifted "
+           "by up to 4 pixels, and flip), imagenet (random part of a picture, and flip), strong "
+           "(imagenet, two random operations, erasing)");
+  t.real("color-jitter", &Options::color_jitter, {.low = 0, .high = 10}, "X",
+         "change brightness, contrast and saturation by factors from 1 - X to 1 + X");
+  t.integer("random-operations", &Options::random_operations, 0, 16, "N",
+            "operations of RandAugment on each picture (0: the recipe's)");
+  t.real("random-erasing", &Options::random_erasing, {.low = 0, .high = 1}, "P",
+         "probability of erasing a rectangle of a picture (0: the recipe's)");
+  t.integer("cutout", &Options::cutout, 0, 1 << 14, "N",
+            "erase a square of N pixels of each picture (0: none)");
+  t.real("mixup", &Options::mixup, {.low = 0, .high = 100}, "X",
+         "mix pairs of pictures with weights from Beta(X, X) (0: none)");
+  t.real("label-smoothing", &Options::label_smoothing, share(), "X",
+         "share of the target that all classes divide among them");
+  t.integer("skip-bad-images", &Options::skip_bad_images, 0, 1 << 30, "N",
+            "leave out up to N pictures that cannot be read (0: the first is an error)");
+  t.integer("max-pixels", &Options::max_pixels, 1, int64_t{1} << 40, "N",
+            "largest picture that is read, in pixels");
+  auto& cache =
+      t.text("image-cache", &Options::image_cache, "SIZE",
+             "keep up to so much memory of decoded pictures, such as 1GiB (default: none)");
+  cache.free_on_resume = true;
+  cache.set = [](Options& o, const std::string& s) {
+    if (!s.empty()) parse_memory(s);
+    o.image_cache = s;
+  };
 }
 
 // The option of this name: of the chosen architecture, else of the first one that has it.
@@ -157,8 +199,8 @@ void add_model_rows(Table& t) {
             {"block-size", "n-positions", "n-ctx", "max-seq-length"});
   t.real("dropout", &Options::dropout, share(), "P", "probability of dropping an activation");
   t.text("init-from", &Options::init_from, "FOLDER",
-         "scratch, or a checkpoint, run or model folder, or ORG/NAME of the Hugging Face Hub, to "
-         "start from",
+         "scratch, or a checkpoint, run or model folder, GGUF file, or ORG/NAME of the Hugging "
+         "Face Hub, to start from",
          {"model-name-or-path"});
   t.list("freeze", &Options::freeze, true, "PLACE...",
          "parameters to leave as they are: embed, h.3, h.0-5, norm, head, or a parameter's name or "
@@ -379,6 +421,18 @@ void add_run_rows(Table& t) {
       "fp32, or mixed: bf16, fp16 (with a dynamic loss scale), fp8 (bf16, the products of blocks "
       "in 8 bits: for GPUs from sm_89 on, emulated elsewhere)",
       {"dtype", "mixed-precision"});
+  t.choice("qat", &Options::qat,
+           {{"none"},
+            {"int8", "int8-dynamic", "w8a8"},
+            {"int8-weight-only", "w8a16"},
+            {"int4", "int4-dynamic", "w4a8"},
+            {"int4-weight-only", "w4a16"}},
+           "NAME",
+           "quantization-aware training: linear layers of blocks compute with weights, and rows "
+           "unless weight-only, rounded to integers as --precision NAME of a model that runs "
+           "rounds them; gradients pass the rounding unchanged");
+  t.integer("qat-group-size", &Options::qat_group_size, 0, 128, "N",
+            "--qat of 4 bits: inputs of a layer that share a scale, 32, 64 or 128 (0: 32)", {});
   t.choice(
       "float32-matmul-precision", &Options::float32_matmul_precision,
       {{"highest"}, {"high"}, {"medium"}}, "NAME",
@@ -449,6 +503,7 @@ const OptionTable<TrainOptions>& train_option_table() {
     Table t;
     add_data_rows(t);
     add_task_rows(t);
+    add_picture_rows(t);
     add_model_rows(t);
     add_training_rows(t);
     add_evaluation_rows(t);

@@ -9,6 +9,7 @@
 #include "train/options.h"
 #include "train/options/foreign_names.h"
 #include "train/options/option_layer.h"
+#include "train/tasks/picture_data.h"
 
 namespace brrr::train {
 namespace {
@@ -32,8 +33,11 @@ std::string foreign_setting(const TrainOptions& o) {
 
 double rounded(double x, int digits) { return parse_real(fmt::format("{:.{}g}", x, digits), {}); }
 
-// Presets are written for AdamW; with these optimizers other numbers are usual.
+// Presets are written for AdamW, unless they name another optimizer; with these other numbers are
+// usual.
 void fill_for_optimizer(TrainOptions& o) {
+  for (const auto& [name, value] : find_preset(o.preset).values)
+    if (name == "optim" && value == o.optim) return;
   const auto fill_in = [&](const char* name, double& field, double value) {
     if (!o.was_given(name)) field = value;
   };
@@ -82,7 +86,7 @@ void fill(TrainOptions& o) {
     o.metric_for_best_model.clear();
   if (o.eval_batch_size == 0) o.eval_batch_size = o.batch_size;
   // Shards bring their tokenizer; a tokenizer brings its vocabulary.
-  if (!o.data.empty() && !o.was_given("tokenizer")) o.tokenizer.clear();
+  if ((!o.data.empty() || learns_pictures(o)) && !o.was_given("tokenizer")) o.tokenizer.clear();
   if (o.was_given("tokenizer") && !o.was_given("vocab-size")) o.vocab_size = 0;
 }
 
@@ -124,6 +128,9 @@ std::string toml_string(const std::string& text) {
 
 constexpr const char *kFineTune = "fine-tune", *kFineTuneText = "fine-tune-text",
                      *kNanoGpt = "gpt2";
+/// The architecture that learns from pictures where none is named, and the preset that goes on with
+/// one.
+constexpr const char *kPictures = "resnet", *kFineTunePictures = "fine-tune-images";
 
 /// Whether an option has another value than its default: a file with all options names each.
 bool is_set(const TrainOptions& o, const char* name) {
@@ -131,7 +138,32 @@ bool is_set(const TrainOptions& o, const char* name) {
   return row.get(o) != row.get(TrainOptions{});
 }
 
+void validate_pictures(const TrainOptions& o) {
+  if (o.init_from == "scratch" && o.architecture != kPictures)
+    usage_error("--task images needs a model for pictures, such as --architecture {}; got {}",
+                kPictures, o.architecture);
+  if (!o.text.empty()) usage_error("--task images reads pictures from --data FOLDER; got --text");
+  if (o.data.size() > 1 || o.val_data.size() > 1)
+    usage_error("--task images takes one path for --{}; got {}",
+                o.data.size() > 1 ? "data" : "val-data",
+                o.data.size() > 1 ? o.data.size() : o.val_data.size());
+  if (o.val_data.empty() && o.val_fraction > 0.5)
+    usage_error(
+        "--task images holds out every k-th picture: expected --val-fraction up to 0.5; got {}",
+        o.val_fraction);
+  if (o.sampling != "epoch")
+    usage_error("--task images works with --sampling epoch; got {}", o.sampling);
+}
+
 void validate_task(const TrainOptions& o) {
+  if (!learns_pictures(o)) {
+    for (const char* name :
+         {"augment", "color-jitter", "random-operations", "random-erasing", "cutout", "mixup",
+          "label-smoothing", "skip-bad-images", "max-pixels", "image-cache"})
+      if (is_set(o, name)) usage_error("--{} applies to pictures: it needs --task images", name);
+    if (o.architecture == kPictures && o.init_from == "scratch" && !o.wants_resume())
+      usage_error("a {} learns from pictures: it needs --task images", kPictures);
+  }
   for (const char* name : {"text-column", "text2-column", "label-column", "header", "quoting",
                            "truncate", "any-labels"})
     if (o.task.empty() && is_set(o, name) &&
@@ -152,6 +184,7 @@ void validate_task(const TrainOptions& o) {
     return;
   }
   if (o.wants_resume()) return;
+  if (learns_pictures(o)) return validate_pictures(o);
   if (o.init_from == "scratch")
     usage_error("--task {} starts from a trained model: expected --init-from FOLDER", o.task);
   if (!o.text.empty())
@@ -203,6 +236,7 @@ const models::Preset& find_preset(const std::string& name) {
 }
 
 const models::Preset& preset_for_fine_tuning(const std::string& task) {
+  if (task == "images") return find_preset(kFineTunePictures);
   return find_preset(task.empty() ? kFineTuneText : kFineTune);
 }
 
@@ -269,7 +303,11 @@ TrainOptions resolve_unchecked(const KeyValues& given) {
 
   // What fits pre-training is far too much for a model that has learnt already.
   if (!names_preset && !names_architecture) {
-    if (!heads.task.empty())
+    if (learns_pictures(heads))
+      heads.preset = heads.init_from == "scratch"
+                         ? models::find_architecture(kPictures).presets.front().name
+                         : kFineTunePictures;
+    else if (!heads.task.empty())
       heads.preset = kFineTune;
     else if (heads.init_from != "scratch" && heads.init_from != "resume")
       heads.preset = kFineTuneText;
@@ -366,6 +404,17 @@ void validate(const TrainOptions& o) {
         "--no-fused-optimizer applies to --optim adamw with --param-dtype fp32 only; got {} with "
         "{}",
         o.optim, o.param_dtype);
+  const int64_t group = o.qat_group_size;
+  if (group != 0 && !o.qat.starts_with("int4"))
+    usage_error("--qat-group-size applies to --qat int4 and int4-weight-only only; got --qat {}",
+                o.qat);
+  if (group != 0 && group != 32 && group != 64 && group != 128)
+    usage_error("--qat-group-size must be 32, 64 or 128; got {}", group);
+  if (o.qat != "none" && o.precision == Precision::fp8)
+    usage_error(
+        "--qat {} trains for integers and --precision fp8 for 8-bit floats; use bf16 or "
+        "fp32",
+        o.qat);
   if (o.param_dtype == Precision::bfloat16 && o.precision == Precision::fp16)
     usage_error("--param-dtype bf16 works with --precision fp32 or bf16; got fp16");
   if (o.param_dtype == Precision::bfloat16 && o.optim == "adafactor")

@@ -74,8 +74,8 @@ class Checks {
   std::vector<Call> calls_;
 };
 
-// newton_schulz is always decomposed; the codes of adamw_8bit have a test of their own; regions run
-// on the CPU alone, and so does what only imported files use so far.
+// newton_schulz, fake_quantize and batch_norm are always decomposed; the codes of adamw_8bit have a
+// test of their own; regions run on the CPU alone, and so does what only imported files use so far.
 bool is_left_out(const OpDef& op) {
   static const std::set<std::string> on_cpu_alone{"min",
                                                   "product",
@@ -89,15 +89,21 @@ bool is_left_out(const OpDef& op) {
                                                   "conv_transpose",
                                                   "conv_weight_grad",
                                                   "max_pool",
+                                                  "max_pool_grad",
                                                   "sum_pool",
                                                   "bitcast",
                                                   "gather_elements",
                                                   "segment_sum",
                                                   "segment_max",
-                                                  "update_rows"};
+                                                  "update_rows",
+                                                  "lstm",
+                                                  "lstm_grad",
+                                                  "gru",
+                                                  "gru_grad"};
   const bool has_no_code = op.op_class == OpClass::elementwise && op.code.empty() &&
                            !op.draws_random && op.id != Op::fused;
-  return op.name == "newton_schulz" || op.name == "adamw_8bit" || op.runs_regions || has_no_code ||
+  return op.name == "newton_schulz" || op.name == "fake_quantize" || op.name == "adamw_8bit" ||
+         op.name.starts_with("batch_norm") || op.runs_regions || has_no_code ||
          on_cpu_alone.contains(op.name);
 }
 

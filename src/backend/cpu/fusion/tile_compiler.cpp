@@ -6,6 +6,7 @@
 #include "backend/cpu/simd/row_support.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
+#include "ops/spatial/windows.h"
 
 namespace brrr::cpu {
 namespace {
@@ -224,10 +225,11 @@ bool TileCompiler::product(NodeId id) {
     return refuse(
         fmt::format("a product of {} elements beside {}", t.shape.elements(), p_.elements_));
   if (!is_lane_float(t.dtype)) return refuse(fmt::format("a product of {}", name_of(t.dtype)));
-  // The windows of a channel of a convolution are a row.
-  p_.product_columns_ = is(body_.node(id), Op::conv)
-                            ? t.shape.elements() / (t.shape.size(0) * t.shape.size(1))
-                            : t.shape.size(-1);
+  // With channels first, the windows of a channel of a convolution are a row.
+  p_.product_columns_ =
+      is(body_.node(id), Op::conv) && !ops::has_channels_last(body_.node(id).attrs)
+          ? t.shape.elements() / (t.shape.size(0) * t.shape.size(1))
+          : t.shape.size(-1);
   const uint16_t entry = memory_entry(TilePlace::product, 0, 4);
   if (t.dtype == DType::f32 && result_of({id, 0}) < 0) {
     Place& at = place({id, 0});

@@ -48,7 +48,7 @@ int64_t TileProgram::chunks() const {
 int64_t TileProgram::frame_bytes() const {
   const int64_t buffer = aligned(tile_ * 4);
   int64_t bytes = buffers_ * buffer + slots_ * kTileBlockBytes + kAlign;
-  for (const TileStaging& s : stagings_) bytes += aligned(tile_ * s.bytes);
+  for (const TileStaging& s : stagings_) bytes += aligned(s.buffer_bytes(tile_));
   bytes += static_cast<int64_t>(draws_.size()) * drawn_bytes(tile_);
   if (width_ > 0) bytes += 2 * buffer / width_ + 2 * kAlign;
   if (has_product()) bytes += static_cast<int64_t>(places_.size()) * gathered_bytes(tile_);
@@ -73,6 +73,7 @@ TileFrame::TileFrame(const TileProgram& p, const KernelArgs& args, std::byte* st
     const auto* words = static_cast<const int32_t*>(in_[d.key]);
     keys_.push_back({static_cast<uint32_t>(words[0]), static_cast<uint32_t>(words[1])});
   }
+  is_filled_.resize(p.stagings_.size());
   std::byte* next = base_;
   std::vector<std::byte*> stagings, draws;
   auto take = [&](int64_t size) {
@@ -82,7 +83,8 @@ TileFrame::TileFrame(const TileProgram& p, const KernelArgs& args, std::byte* st
   };
   std::byte* buffers = take(p.buffers_ * buffer);
   std::byte* slots = take(p.slots_ * kTileBlockBytes);
-  for (const TileStaging& s : p.stagings_) stagings.push_back(take(aligned(p.tile_ * s.bytes)));
+  for (const TileStaging& s : p.stagings_)
+    stagings.push_back(take(aligned(s.buffer_bytes(p.tile_))));
   for (size_t i = 0; i < p.draws_.size(); ++i) draws.push_back(take(drawn_bytes(p.tile_)));
   gathered_ = take(gathered);
   statistics_ = reinterpret_cast<float*>(next);
@@ -117,9 +119,23 @@ TileFrame::TileFrame(const TileProgram& p, const KernelArgs& args, std::byte* st
 
 /// `memory` shows the elements [begin, begin + count) of the operand spread over the result: where
 /// they lie, when they lie side by side, or in the buffer.
-void TileProgram::stage(const TileStaging& staging, const std::byte* from, std::byte* buffer,
-                        int64_t begin, int64_t count, TileMemory& memory) const {
+void TileProgram::stage(TileFrame& frame, uint32_t index, std::byte* buffer, int64_t begin,
+                        int64_t count, TileMemory& memory) const {
+  const TileStaging& staging = stagings_[index];
+  const auto* from = static_cast<const std::byte*>(frame.in_[staging.operand]);
   memory.data = buffer;
+  if (const int64_t period = staging.period(); period > 0 && period < tile_) {
+    if (!frame.is_filled_[index]) {
+      const int64_t bytes = staging.buffer_bytes(tile_);
+      int64_t filled = period * staging.bytes;
+      std::memcpy(buffer, from, static_cast<size_t>(filled));
+      for (; filled < bytes; filled *= 2)
+        std::memcpy(buffer + filled, buffer, static_cast<size_t>(std::min(filled, bytes - filled)));
+      frame.is_filled_[index] = true;
+    }
+    memory.data = buffer + begin % period * staging.bytes;
+    return;
+  }
   staging.space.each_row(begin, begin + count,
                          [&](int64_t to, const RowSpace::Offsets& at, int64_t n) {
                            const std::byte* x = from + at[0] * staging.bytes;
@@ -160,11 +176,9 @@ void TileProgram::run_tile(TileFrame& frame, int64_t begin, int64_t count, float
       case TilePlace::slot:
         memory.data = base;
         break;
-      case TilePlace::staged: {
-        const TileStaging& s = stagings_[place.index];
-        stage(s, static_cast<const std::byte*>(frame.in_[s.operand]), base, begin, count, memory);
+      case TilePlace::staged:
+        stage(frame, place.index, base, begin, count, memory);
         break;
-      }
       case TilePlace::drawn:
         memory.data = draw(place, frame, base, begin, count);
         break;
@@ -250,16 +264,13 @@ void TileProgram::gather(TileFrame& frame, const ProductBlock& block) const {
           tile_rows().copy({values, block.ld * 4}, {to, n * 4}, block.rows, n * 4, false);
         break;
       }
-      case TilePlace::staged: {
-        const TileStaging& s = stagings_[place.index];
-        const auto* from = static_cast<const std::byte*>(frame.in_[s.operand]);
+      case TilePlace::staged:
         each_row([&](int64_t begin) {
           TileMemory row;
-          stage(s, from, base, begin, n, row);
+          stage(frame, place.index, base, begin, n, row);
           return row.data;
         });
         break;
-      }
       case TilePlace::drawn:
         each_row([&](int64_t begin) { return draw(place, frame, base, begin, n); });
         break;

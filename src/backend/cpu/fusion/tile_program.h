@@ -28,6 +28,17 @@ struct TileStaging {
   uint32_t operand = 0;
   RowSpace space;
   int64_t bytes = 0;  // of one element
+
+  /// Elements of the operand, if the result is that row again and again; else 0.
+  int64_t period() const {
+    const bool is_row = space.sizes.size() == 1 && !space.repeated[0] && space.strides[0][0] == 0;
+    return is_row ? space.row : 0;
+  }
+  /// Bytes of a buffer for tiles of so many elements. A period is repeated once more, so that a
+  /// tile may begin anywhere in it.
+  int64_t buffer_bytes(int64_t tile) const {
+    return (tile + (period() < tile ? period() : 0)) * bytes;
+  }
 };
 
 /// Random bits of the elements of a tile.
@@ -89,6 +100,7 @@ class TileFrame {
   std::byte* base_ = nullptr;
   float* statistics_ = nullptr;     // that nobody wants, of the rows of a tile
   std::byte* gathered_ = nullptr;   // short rows side by side, for each place
+  std::vector<bool> is_filled_;     // stagings of which the buffer holds the period
   std::vector<std::byte*> places_;  // where the tensor or the buffer of a place begins
   TileMemory memory_[kMaxTileMemory];
 };
@@ -131,8 +143,8 @@ class TileProgram {
                   int64_t count) const;
   void gather(TileFrame& frame, const ProductBlock& block) const;
   void scatter(TileFrame& frame, const ProductBlock& block) const;
-  void stage(const TileStaging& staging, const std::byte* from, std::byte* buffer, int64_t begin,
-             int64_t count, TileMemory& memory) const;
+  void stage(TileFrame& frame, uint32_t staging, std::byte* buffer, int64_t begin, int64_t count,
+             TileMemory& memory) const;
 
   std::string refusal_;
   int64_t elements_ = 0, tile_ = 0, width_ = 0, chunk_rows_ = 0, partial_floats_ = 0;

@@ -1,14 +1,17 @@
 #include "backend/cpu/products/fused_product.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "backend/cpu/fusion/tile_program.h"
 #include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/quantized/integer_matmul.h"
 #include "backend/cpu/rows/reduction_rows.h"
 #include "backend/cpu/simd/row_support.h"
+#include "backend/cpu/spatial/channels_last_conv.h"
 #include "backend/cpu/spatial/conv.h"
 #include "backend/cpu/spatial/direct_conv.h"
+#include "backend/cpu/spatial/packed_conv.h"
 #include "base/integers.h"
 #include "base/threads/parallel.h"
 #include "ops/fused.h"
@@ -84,6 +87,71 @@ class FusedBlocks final : public Kernel {
   P product_;
   TileProgram program_;
 };
+
+/// The epilogue of a convolution with channels last, if it is an addition of a residual, a relu, or
+/// both.
+struct SimpleFinish {
+  std::optional<size_t> residual;  // which input of the body
+  bool relu = false;
+};
+std::optional<SimpleFinish> simple_finish(const Graph& body) {
+  const NodeId conv = product_of(body);
+  const Type& type = body.node(conv).results[0];
+  if (body.outputs().size() != 1) return std::nullopt;
+  SimpleFinish finish;
+  ValueId value = body.outputs()[0].value;
+  if (is(body.node(value.node), Op::relu)) {
+    finish.relu = true;
+    value = body.node(value.node).operands[0];
+  }
+  if (is(body.node(value.node), Op::add)) {
+    const auto& terms = body.node(value.node).operands;
+    const ValueId other = terms[0].node == conv ? terms[1] : terms[0];
+    value = terms[0].node == conv ? terms[0] : terms[1];
+    if (!body.is_input(other.node) || body.type(other) != type) return std::nullopt;
+    const std::vector<NodeId> inputs = body.inputs();
+    finish.residual = static_cast<size_t>(std::ranges::find(inputs, other.node) - inputs.begin());
+  }
+  return value.node == conv ? std::optional(finish) : std::nullopt;
+}
+
+/// `C` is ChannelsLastConv, for results of f32, or PackedConv.
+template <typename C>
+class FinishedConv final : public Kernel {
+ public:
+  FinishedConv(const Graph& body, const SimpleFinish& finish)
+      : operands_(product_operands(body)),
+        conv_(NodeView(body, product_of(body))),
+        finish_(finish) {}
+  int64_t scratch_bytes() const override { return conv_.scratch_bytes(); }
+  void run(const KernelArgs& args) override {
+    const void* in[3] = {};
+    for (size_t i = 0; i < operands_.size(); ++i) in[i] = args.in[operands_[i]];
+    const void* residual = finish_.residual ? args.in[*finish_.residual] : nullptr;
+    if constexpr (std::is_same_v<C, PackedConv>)
+      conv_.run(in, args.out[0], args.scratch, residual, finish_.relu);
+    else
+      conv_.run(in, args.out[0], args.scratch,
+                ConvFinish{static_cast<const float*>(residual), finish_.relu});
+  }
+
+ private:
+  std::vector<size_t> operands_;
+  C conv_;
+  SimpleFinish finish_;
+};
+
+std::unique_ptr<Kernel> fused_channels_last_conv(const NodeView& node, const NodeView& conv) {
+  const Graph& body = fused_body(node.node());
+  const std::optional<SimpleFinish> finish = simple_finish(body);
+  if (PackedConv::refusal(conv).empty()) {
+    if (finish) return std::make_unique<FinishedConv<PackedConv>>(body, *finish);
+    return std::make_unique<FusedBlocks<PackedConv>>(node);
+  }
+  if (finish && conv.out()[0].dtype == DType::f32)
+    return std::make_unique<FinishedConv<ChannelsLastConv>>(body, *finish);
+  return std::make_unique<FusedBlocks<ChannelsLastConv>>(node);
+}
 
 class FusedProduct final : public Kernel {
  public:
@@ -184,7 +252,7 @@ std::string fused_product_refusal(const NodeView& node) {
     if (!body.is_input(v.node)) return "a product of something that is computed";
   const NodeView view(body, product);
   if (is(view.node(), Op::conv)) {
-    if (std::string why = direct_conv_refusal(view); !why.empty()) return why;
+    if (std::string why = blockwise_conv_refusal(view); !why.empty()) return why;
     return TileProgram(body).refusal();
   }
   if (integer_matmul_refusal(view).empty()) return TileProgram(body).refusal();
@@ -197,7 +265,7 @@ std::string fused_product_refusal(const NodeView& node) {
 }
 
 bool gains_by_epilogue(const NodeView& product, const NodeView&) {
-  if (is(product.node(), Op::conv)) return direct_conv_refusal(product).empty();
+  if (is(product.node(), Op::conv)) return blockwise_conv_refusal(product).empty();
   if (integer_matmul_refusal(product).empty()) return quantizes_left(product);
   if (!is(product.node(), Op::fused)) return multiplies_tiles(product);
   const Graph& body = fused_body(product.node());
@@ -210,6 +278,8 @@ bool gains_by_bias_gradient(const NodeView& product, const NodeView&) {
 std::unique_ptr<Kernel> fused_product(const NodeView& node) {
   const Graph& body = fused_body(node.node());
   const NodeView product(body, product_of(body));
+  if (is(product.node(), Op::conv) && ops::has_channels_last(product.attrs()))
+    return fused_channels_last_conv(node, product);
   if (is(product.node(), Op::conv)) return std::make_unique<FusedBlocks<DirectConv>>(node);
   if (integer_matmul_refusal(product).empty())
     return std::make_unique<FusedBlocks<IntegerProduct>>(node);

@@ -110,8 +110,8 @@ std::unique_ptr<Kernel> panels_kernel(const NodeView& node) {
 std::vector<KernelEntry> store_kernels() {
   const auto accepts = [](const NodeView& node) -> std::string {
     const Storage& storage = node.out()[0].storage;
-    return storage.layout == Layout::rows || !is_float(node.out()[0].dtype) ||
-                   storage.is_quantized()
+    return !node.in[0].storage.is_plain() || storage.layout == Layout::rows ||
+                   !is_float(node.out()[0].dtype) || storage.is_quantized()
                ? "no panels of floats"
                : "";
   };

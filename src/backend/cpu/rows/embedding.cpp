@@ -1,14 +1,18 @@
 // embedding: copies of rows, or of pairs of numbers where the table lies in panels for the product
-// that reads it, too. embedding_grad: ids are sorted by counting, so each row of the table
-// is written once, by one thread, as the sum of its gradients in the order of their positions.
+// that reads it, too; integers in panels become floats. embedding_grad: ids are sorted by counting,
+// so each row of the table is written once, by one thread, as the sum of its gradients in the order
+// of their positions.
 
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/attention/attention_rows.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/copy.h"
 #include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/updates/optimizer_rows.h"
+#include "base/blocks/block_types.h"
+#include "base/integer_panels.h"
 #include "base/panels.h"
 #include "base/threads/parallel.h"
 #include "ops/op.h"
@@ -72,6 +76,90 @@ class EmbeddingKernel final : public Kernel {
   bool panels_;
   int64_t rows_, element_bytes_, row_bytes_;
 };
+
+constexpr int64_t kConverted = 256;  // numbers converted at once: a multiple of every block size
+
+/// Reads a table of quantised integers in the panels of the product that multiplies by it.
+class PanelRows {
+ public:
+  explicit PanelRows(const Type& table)
+      : panels_{table.shape.size(1), table.shape.size(0), table.storage.quantized.bits,
+                table.storage.quantized.group} {}
+
+  void read(const std::byte* table, int64_t row, int64_t first, int64_t count, float* out) const {
+    for (int64_t i = 0; i < count; ++i) out[i] = element(table, first + i, row);
+  }
+
+ private:
+  float element(const std::byte* table, int64_t term, int64_t row) const {
+    const auto byte = static_cast<int>(table[panels_.place(term, row)]);
+    const int stored = panels_.bits == 8 ? byte : panels_.is_high(term) ? byte >> 4 : byte & 15;
+    float scale;
+    std::memcpy(&scale,
+                table + panels_.integer_bytes() +
+                    panels_.scale_place(term, row) * static_cast<int64_t>(sizeof(float)),
+                sizeof(scale));
+    return scale * static_cast<float>(stored - panels_.offset());
+  }
+
+  IntegerPanels panels_;
+};
+
+/// Reads a table in the blocks of a GGUF file.
+class BlockRows {
+ public:
+  explicit BlockRows(const Type& table)
+      : type_(block_type_of(table.storage)), blocks_(table.shape.size(1) / type_.elements) {}
+
+  /// `first` is a multiple of kConverted.
+  void read(const std::byte* table, int64_t row, int64_t first, int64_t count, float* out) const {
+    type_.dequantise(table + (row * blocks_ + first / type_.elements) * type_.bytes,
+                     count / type_.elements, out);
+  }
+
+ private:
+  const BlockType& type_;
+  int64_t blocks_;  // in a row
+};
+
+/// Gathers rows of a table that does not hold floats; `Rows` converts a part of a row to f32.
+template <typename Id, class Rows>
+class ConvertedEmbeddingKernel final : public Kernel {
+ public:
+  explicit ConvertedEmbeddingKernel(const NodeView& node)
+      : count_(node.in[1].shape.elements()),
+        rows_(node.in[0].shape.size(0)),
+        width_(node.in[0].shape.size(1)),
+        dtype_(node.in[0].dtype),
+        table_(node.in[0]) {}
+
+  void run(const KernelArgs& args) override {
+    const Id* ids = static_cast<const Id*>(args.in[1]);
+    check_ids("embedding", ids, count_, rows_);
+    const auto* table = static_cast<const std::byte*>(args.in[0]);
+    auto* y = static_cast<std::byte*>(args.out[0]);
+    const auto bytes = static_cast<int64_t>(bytes_of(dtype_));
+    const RowCopies& copies = row_copies(dtype_);
+    parallel_for(count_, row_grain(width_ * bytes, kByteGrain), [&](int64_t begin, int64_t end) {
+      float values[kConverted];
+      for (int64_t i = begin; i < end; ++i)
+        for (int64_t k = 0; k < width_; k += kConverted) {
+          const int64_t n = std::min(kConverted, width_ - k);
+          table_.read(table, int64_t{ids[i]}, k, n, values);
+          copies.narrow(values, n, n, 1, y + (i * width_ + k) * bytes, n);
+        }
+    });
+  }
+
+ private:
+  int64_t count_, rows_, width_;
+  DType dtype_;
+  Rows table_;
+};
+template <typename Id>
+using PanelEmbeddingKernel = ConvertedEmbeddingKernel<Id, PanelRows>;
+template <typename Id>
+using BlockEmbeddingKernel = ConvertedEmbeddingKernel<Id, BlockRows>;
 
 template <typename Id>
 class EmbeddingGradKernel final : public Kernel {
@@ -159,6 +247,20 @@ std::vector<KernelEntry> embedding_kernels() {
                         : "rows that are not whole panels";
            },
            prepare<EmbeddingKernel>, kKnowsStorage, kFirstOperand},
+          {Op::embedding, "integers",
+           [](const NodeView& node) -> std::string {
+             const Type& table = node.in[0];
+             if (!table.storage.is_quantized() || table.storage.layout != Layout::transposed_panels)
+               return "no table of integers in panels";
+             return table.dtype == DType::f64 ? "dtype f64" : "";
+           },
+           prepare<PanelEmbeddingKernel>, kKnowsStorage},
+          {Op::embedding, "blocks",
+           [](const NodeView& node) -> std::string {
+             if (!node.in[0].storage.is_blocks()) return "no table in blocks";
+             return node.in[0].dtype == DType::f64 ? "dtype f64" : "";
+           },
+           prepare<BlockEmbeddingKernel>, kKnowsStorage, kFirstOperand},
           {Op::embedding_grad, "sorted",
            [](const NodeView& node) -> std::string {
              if (node.in[0].dtype == DType::f32) return "";

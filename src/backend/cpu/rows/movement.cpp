@@ -5,6 +5,7 @@
 #include "backend/cpu/rows/copy.h"
 #include "backend/cpu/rows/row_space.h"
 #include "ops/op.h"
+#include "ops/quantized/int8_rows.h"
 
 namespace brrr::cpu {
 namespace {
@@ -187,39 +188,71 @@ std::unique_ptr<Kernel> prepare_broadcast(const NodeView& node) {
   });
 }
 
+/// A part of a tensor's memory in which each row along the last axis takes the same bytes: all of
+/// it or, for int8 rows, the integers or the scales.
+struct Plane {
+  int64_t row;     // size of a row in bytes
+  int64_t offset;  // offset of the first row in bytes
+};
+std::vector<Plane> planes_of(const Type& type) {
+  const int64_t columns = type.shape.size(-1);
+  if (type.storage.is_plain()) return {{columns * static_cast<int64_t>(bytes_of(type.dtype)), 0}};
+  const ops::Int8RowsLayout layout(type);
+  return {{columns, 0}, {layout.groups_in_row * int64_t{sizeof(float)}, layout.first_scale}};
+}
+
 std::unique_ptr<Kernel> prepare_update_slice(const NodeView& node) {
+  struct Part {
+    Axis x, part;
+    int64_t x_offset, part_offset;
+  };
   const int64_t axis = node.attrs().get<int64_t>("axis");
-  const Axis x(node.in[0].shape, axis, element_bytes(node));
-  const Axis part(node.in[1].shape, axis, element_bytes(node));
+  const Type &x = node.in[0], &part = node.in[1];
+  std::vector<Part> parts;
+  if (x.storage.is_plain()) {
+    const int64_t bytes = element_bytes(node);
+    parts.push_back({Axis(x.shape, axis, bytes), Axis(part.shape, axis, bytes), 0, 0});
+  } else {
+    const std::vector<Plane> of_x = planes_of(x), of_part = planes_of(part);
+    const Shape rows_of_x = x.shape.without_last(1), rows_of_part = part.shape.without_last(1);
+    for (size_t i = 0; i < of_x.size(); ++i)
+      parts.push_back({Axis(rows_of_x, axis, of_x[i].row), Axis(rows_of_part, axis, of_x[i].row),
+                       of_x[i].offset, of_part[i].offset});
+  }
+  const int64_t bytes = x.bytes();
   return make_kernel([=](const KernelArgs& args) {
     if (args.out[0] != args.in[0])
-      copy_runs(bytes_at(args.out[0]), x.block(), bytes_at(args.in[0]), x.block(), x.block(),
-                x.outer);
+      copy_runs(bytes_at(args.out[0]), bytes, bytes_at(args.in[0]), bytes, bytes, 1);
     const int64_t position = *static_cast<const int32_t*>(args.in[2]);
-    const int64_t at = std::clamp<int64_t>(position, 0, x.size - part.size);
-    copy_runs(bytes_at(args.out[0], at * x.inner), x.block(), bytes_at(args.in[1]), part.block(),
-              part.block(), x.outer);
+    for (const Part& p : parts) {
+      const int64_t at = std::clamp<int64_t>(position, 0, p.x.size - p.part.size);
+      copy_runs(bytes_at(args.out[0], p.x_offset + at * p.x.inner), p.x.block(),
+                bytes_at(args.in[1], p.part_offset), p.part.block(), p.part.block(), p.x.outer);
+    }
   });
 }
 
 std::unique_ptr<Kernel> prepare_update_rows(const NodeView& node) {
   const int64_t count = node.in[0].shape.size(0), updates = node.in[1].shape.size(0);
-  const int64_t row = node.in[0].shape.size(1) * element_bytes(node);
+  const std::vector<Plane> to = planes_of(node.in[0]), from = planes_of(node.in[2]);
+  const int64_t bytes = node.in[0].bytes();
   return make_kernel([=](const KernelArgs& args) {
     if (args.out[0] != args.in[0])
-      copy_runs(bytes_at(args.out[0]), count * row, bytes_at(args.in[0]), count * row, count * row,
-                1);
+      copy_runs(bytes_at(args.out[0]), bytes, bytes_at(args.in[0]), bytes, bytes, 1);
     const auto* slots = static_cast<const int32_t*>(args.in[1]);
     for (int64_t i = 0; i < updates; ++i)
       if (slots[i] < -1 || slots[i] >= count)
         user_error("[update_rows] slot {} lies outside {} rows", slots[i], count);
-    parallel_elements(updates, std::max<int64_t>(1, kByteGrain / std::max<int64_t>(1, row)),
-                      [&](int64_t begin, int64_t end) {
-                        for (int64_t i = begin; i < end; ++i)
-                          if (slots[i] >= 0)
-                            copy_run(bytes_at(args.out[0], slots[i] * row),
-                                     bytes_at(args.in[2], i * row), row);
-                      });
+    for (size_t plane = 0; plane < to.size(); ++plane) {
+      const int64_t row = to[plane].row;
+      parallel_elements(updates, std::max<int64_t>(1, kByteGrain / std::max<int64_t>(1, row)),
+                        [&](int64_t begin, int64_t end) {
+                          for (int64_t i = begin; i < end; ++i)
+                            if (slots[i] >= 0)
+                              copy_run(bytes_at(args.out[0], to[plane].offset + slots[i] * row),
+                                       bytes_at(args.in[2], from[plane].offset + i * row), row);
+                        });
+    }
   });
 }
 
@@ -242,8 +275,8 @@ std::vector<KernelEntry> movement_kernels() {
           {Op::pad, "copies", any, prepare_pad, !kKnowsStorage, kAllOperands},
           {Op::concat, "copies", any, prepare_concat, !kKnowsStorage, kAllOperands},
           {Op::broadcast_to, "copies", any, prepare_broadcast},
-          {Op::update_slice, "copies", any, prepare_update_slice},
-          {Op::update_rows, "copies", any, prepare_update_rows},
+          {Op::update_slice, "copies", any, prepare_update_slice, kKnowsStorage},
+          {Op::update_rows, "copies", any, prepare_update_rows, kKnowsStorage},
           {Op::bitcast, "copies", any, prepare_bitcast}};
 }
 

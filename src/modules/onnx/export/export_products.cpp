@@ -5,6 +5,7 @@
 #include "modules/onnx/export/export_call.h"
 #include "ops/attention.h"
 #include "ops/ops.h"
+#include "ops/spatial/windows.h"
 
 namespace brrr::onnx {
 namespace {
@@ -63,7 +64,13 @@ void conv_of(ExportCall& c) {
   attributes.push_back(attribute("group", c.fixed_integer("groups")));
   c.out(c.emit("Conv", c.ins(), std::move(attributes)));
 }
-bool can_conv(const Graph& g, NodeId id, int64_t) { return is_float(g.node(id).results[0].dtype); }
+/// ONNX has channels first, and no passes have run on what is exported.
+bool has_channels_first(const Graph& g, NodeId id, int64_t) {
+  return !ops::has_channels_last(g.node(id).attrs);
+}
+bool can_conv(const Graph& g, NodeId id, int64_t opset) {
+  return is_float(g.node(id).results[0].dtype) && has_channels_first(g, id, opset);
+}
 
 void conv_transpose_of(ExportCall& c) {
   std::vector<AttributeProto> attributes = window_attributes(c);
@@ -100,9 +107,12 @@ void sum_pool_of(ExportCall& c) {
 
 std::span<const ExportRow> product_exports() {
   static const ExportRow rows[] = {
-      {Op::matmul, matmul_of},       {Op::attention, attention_of, can_attend},
-      {Op::conv, conv_of, can_conv}, {Op::conv_transpose, conv_transpose_of},
-      {Op::max_pool, max_pool_of},   {Op::sum_pool, sum_pool_of},
+      {Op::matmul, matmul_of},
+      {Op::attention, attention_of, can_attend},
+      {Op::conv, conv_of, can_conv},
+      {Op::conv_transpose, conv_transpose_of, has_channels_first},
+      {Op::max_pool, max_pool_of, has_channels_first},
+      {Op::sum_pool, sum_pool_of, has_channels_first},
   };
   return rows;
 }

@@ -1,0 +1,32 @@
+#include "folders/state_dict.h"
+
+#include "base/errors.h"
+#include "formats/pickle/torch_file.h"
+#include "formats/safetensors.h"
+#include "models/state_dict_config.h"
+
+namespace brrr::io {
+
+bool is_state_dict(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  const fs::path ending = path.extension();
+  if (ending == ".pth" || ending == ".pt") return true;
+  return ending == ".safetensors" && !fs::exists(path.parent_path() / "config.json", ignored);
+}
+
+std::shared_ptr<const WeightSource> open_state_dict(const fs::path& path) {
+  if (path.extension() == ".safetensors") return std::make_shared<const SafetensorsFile>(path);
+  return std::make_shared<const TorchFile>(path);
+}
+
+std::string state_dict_config(const fs::path& path) {
+  const std::shared_ptr<const WeightSource> tensors = open_state_dict(path);
+  if (const auto config = models::config_of_state_dict(*tensors)) return *config;
+  user_error(
+      "{}: its tensors are not those of a net that is known by its names (torchvision's ResNet); "
+      "expected a folder with config.json beside the weights",
+      path.string());
+}
+
+}  // namespace brrr::io

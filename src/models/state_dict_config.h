@@ -1,0 +1,17 @@
+#pragma once
+// The configuration of a net of which there are tensors alone: a state dict of torchvision.
+
+#include <optional>
+#include <string>
+
+#include "base/weight_source.h"
+
+namespace brrr::models {
+
+/// The text of a config.json for a state dict whose names and shapes are those of torchvision's
+/// ResNet (v1.5, ReLU); nothing for another. Classes have numbers for names. A 3 x 3 stem is that
+/// of nets for CIFAR, for pictures of 32 x 32. Throws UserError for names of a ResNet with tensors
+/// that are missing or no weights of one.
+std::optional<std::string> config_of_state_dict(const WeightSource& tensors);
+
+}  // namespace brrr::models

@@ -1,0 +1,83 @@
+#include "train/prepare_run.h"
+
+#include "train/parts.h"
+
+namespace brrr::train {
+
+io::OpenOptions open_for_pictures(const TaskPictures& pictures, const models::Model& known) {
+  models::Task task{.head = models::Head::classes, .labels = pictures.labels};
+  const bool is_same = known.task() == task;
+  return {.task = std::move(task),
+          .head = is_same ? io::TaskHead::of_files : io::TaskHead::fresh,
+          .reads_tokenizer = false};
+}
+
+PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>& resume,
+                        const std::function<void(const std::string&)>& say) {
+  PreparedRun run;
+  fs::path folder;  // of the model that this run goes on from; it has the tokenizer
+  if (resume)
+    folder = resume->checkpoint;
+  else if (options.init_from != "scratch")
+    folder = io::find_model(options.init_from);
+  if (const std::string line = reading_line(options); !line.empty()) say(line);
+  models::ModelPtr known;
+  if (!folder.empty() && (!options.task.empty() || !resume)) known = io::read_definition(folder);
+  std::optional<TaskFiles> files;
+  std::optional<TaskPictures> pictures;
+  io::OpenOptions open;
+  if (learns_pictures(options)) {
+    pictures = load_pictures(options, known, folder);
+    if (known) open = open_for_pictures(*pictures, *known);
+  } else if (!options.task.empty()) {
+    files = read_task_files(options, *known, resume.has_value());
+    open = open_for(*files, *known);
+  } else if (known) {
+    open = open_for_text(*known);
+  }
+  if (!resume && !folder.empty()) {
+    run.start_from = io::open_model(folder, open);
+    if (pictures) {
+      models::ModelPtr& definition = run.start_from->definition;
+      if (definition->sizes().picture->height != pictures->image_size)
+        definition = definition->with_image_size(pictures->image_size);
+    }
+    adopt_architecture(options, *run.start_from);
+    say("starting from " + description(*run.start_from));
+    for (const std::string& note :
+         {quantization_note(*run.start_from), preset_note(options, *run.start_from)})
+      if (!note.empty()) say("note: " + note);
+  }
+  if (!folder.empty()) run.generation_config = io::generation_config_text(folder);
+  run.dataset = pictures ? picture_dataset(*std::move(pictures))
+                : files  ? task_dataset(options, *std::move(files), folder.string())
+                         : load_dataset(options, folder.string());
+  for (const std::string& note : run.dataset.notes) say("note: " + note);
+  say("data: " + run.dataset.description);
+  if (options.max_steps == 0) {
+    const io::LoaderOptions l = loader_options(options, run.dataset.vocabulary());
+    const double per_epoch =
+        run.dataset.batches_per_epoch(l) / static_cast<double>(options.gradient_accumulation_steps);
+    options.max_steps = std::max<int64_t>(1, std::llround(options.num_train_epochs * per_epoch));
+  }
+  return run;
+}
+
+models::ModelPtr new_model(const TrainOptions& options, const Dataset& dataset) {
+  const models::ModelPtr model = model_of(options, dataset.vocabulary(), dataset.pad_token());
+  if (!dataset.pictures) return model;
+  const auto classes = std::to_string(std::ssize(dataset.pictures->labels));
+  if (const auto given = options.model_settings.find("num-labels");
+      options.was_given("num-labels") && given->second != classes)
+    usage_error("--num-labels {}: the pictures have {} classes; leave it out", given->second,
+                classes);
+  return model->with_task({.head = models::Head::classes, .labels = dataset.pictures->labels});
+}
+
+models::ModelPtr with_loss_of(const TrainOptions& options, models::ModelPtr model) {
+  if (!model->sees_pictures()) return model;
+  return model->with_picture_loss(
+      {.label_smoothing = options.label_smoothing, .mixes = mixes_pictures(options)});
+}
+
+}  // namespace brrr::train
