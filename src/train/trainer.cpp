@@ -11,17 +11,11 @@
 #include "base/tell.h"
 #include "base/terminal/progress.h"
 #include "base/threads/parallel.h"
-#include "data/loader.h"
 #include "folders/folder_lock.h"
 #include "machine/process.h"
-#include "models/initialise.h"
-#include "optim/schedule.h"
-#include "train/dataset.h"
-#include "train/fit.h"
-#include "train/mean_loss.h"
+#include "train/open_run.h"
 #include "train/parts.h"
 #include "train/predict.h"
-#include "train/prepare_run.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
 #include "train/session.h"
@@ -105,37 +99,22 @@ class Trainer {
   }
 
   void prepare_data() {
-    PreparedRun run = prepare_run(options_, resume_, say);
-    start_from_ = std::move(run.start_from);
-    generation_config_ = std::move(run.generation_config);
-    dataset_.emplace(std::move(run.dataset));
+    open_.emplace(options_, resume_, say);
+    options_ = open_->options();
   }
 
   void compile() {
-    model_ = with_loss_of(options_, start_from_ ? to_start_from(*start_from_, options_)
-                                    : resume_   ? io::read_definition(resume_->checkpoint)
-                                                : new_model(options_, *dataset_));
-    result_.task = model_->task();
-    result_.parameters = model_->parameter_count();
-    const int64_t vocabulary = model_->sizes().vocabulary;
-    dataset_->verify_shards(vocabulary);
-    say("compiling the model");
-    const ProcessInputs inputs = inputs_of(options_, &*dataset_, vocabulary);
-    SettledRun run = settle_run(options_, model_, inputs, say);
-    options_ = run.plan.options;
-    session_ = std::move(run.session);
-    result_.process_forecast = run.plan.process;
-    result_.memory_limit = run.limit.bytes;
-    const io::LoaderOptions l = loader_options(options_, *model_);
-    loader_.emplace(dataset_->batches(l), l);
-    result_.forecast = session_->forecast();
-    result_.compile_seconds = session_->compile_seconds();
-    for (const std::string& line : start_lines(*session_, *model_, options_)) say(line);
-    if (options_.writes_samples()) samples_.emplace(options_, *dataset_->tokenizer);
-    say(resume_ ? "allocating memory and loading the checkpoint"
-                : "allocating memory and initialising the weights");
-    session_->allocate();
-    result_.arena_bytes = session_->engine().arena_bytes();
+    open_->compile();
+    options_ = open_->options();
+    const Session& session = open_->session();
+    result_.task = open_->model().task();
+    result_.parameters = open_->model().parameter_count();
+    result_.process_forecast = open_->process_forecast();
+    result_.memory_limit = open_->memory_limit();
+    result_.forecast = session.forecast();
+    result_.compile_seconds = session.compile_seconds();
+    result_.arena_bytes = session.engine().arena_bytes();
+    if (options_.writes_samples()) samples_.emplace(options_, *open_->dataset().tokenizer);
   }
 
   // After each kind of work. What was there between two looks only the system knows, and it counts
@@ -163,29 +142,18 @@ class Trainer {
   }
 
   void load_weights() {
-    Engine& engine = session_->engine();
-    if (resume_) {
-      state_ = load_checkpoint(resume_->checkpoint, engine, *model_, options_.optim);
-      loader_->restore(io::LoaderState::from_json(state_.loader));
-      record_options();
-      set_later_checkpoints_aside();
-      log_.emplace(result_.run_dir, options_, model_->sizes(), &state_);
-      read_own_log();
-      if (state_.last) note_score(*state_.last);
-      say(fmt::format("resumed at step {} from {}", state_.step, resume_->checkpoint.string()));
+    if (!resume_) {
+      open_->initialise();
+      log_.emplace(result_.run_dir, options_, open_->model().sizes(), nullptr);
       return;
     }
-    std::vector<std::string> made;
-    if (start_from_)
-      for (const models::ParameterInfo& p : model_->parameters())
-        if (start_from_->weights->find(p.name) == nullptr) made.push_back(p.name);
-    engine.load(*models::made_weights(
-        *model_, models::initial_weights(*model_, static_cast<uint32_t>(options_.seed)),
-        start_from_ ? start_from_->weights : nullptr));
-    if (!made.empty())
-      say(fmt::format("note: these parameters are new, not in the model: {}", listed(made)));
-    start_from_.reset();
-    log_.emplace(result_.run_dir, options_, model_->sizes(), nullptr);
+    open_->load(resume_->checkpoint);
+    record_options();
+    set_later_checkpoints_aside();
+    log_.emplace(result_.run_dir, options_, open_->model().sizes(), &state());
+    read_own_log();
+    if (state().last) note_score(*state().last);
+    say(fmt::format("resumed at step {} from {}", state().step, resume_->checkpoint.string()));
   }
 
   // What a resumed run does otherwise than the process that wrote its checkpoint.
@@ -193,12 +161,12 @@ class Trainer {
     if (!resume_) return;
     const std::vector<OptionChange> changes = changes_on_resume(at_checkpoint_, options_);
     if (changes.empty()) return;
-    log_->changed(state_.step, changes);
-    say(fmt::format("changed from step {} on: {}", state_.step, listed(texts_of(changes))));
+    log_->changed(state().step, changes);
+    say(fmt::format("changed from step {} on: {}", state().step, listed(texts_of(changes))));
   }
 
   void read_own_log() {
-    LoggedSoFar logged = read_log(result_.run_dir, state_.step);
+    LoggedSoFar logged = read_log(result_.run_dir, state().step);
     sound_step_ = logged.sound_step;
     skipped_before_ = result_.skipped_steps = logged.skipped_steps;
     result_.samples = std::move(logged.samples);
@@ -206,113 +174,102 @@ class Trainer {
   }
 
   void set_later_checkpoints_aside() {
-    const std::vector<int64_t> later = io::set_aside_after(result_.run_dir, state_.step);
+    const std::vector<int64_t> later = io::set_aside_after(result_.run_dir, state().step);
     if (later.empty()) return;
     say(
         fmt::format("note: this run goes on from step {} and replaces what came after it; until "
                     "its first checkpoint, those of step {} are kept as replaced-*",
-                    state_.step, fmt::join(later, ", ")));
+                    state().step, fmt::join(later, ", ")));
   }
 
   void loop() {
     ProgressOptions p;
     p.total = options_.max_steps;
-    p.start = state_.step;
+    p.start = state().step;
     if (!wants_lines()) p.plain_interval_seconds = 30;  // a slow run is not silent for long
     p.lines = wants_lines();
     if (options_.disable_tqdm) p.is_terminal = false;
-    if (dataset_->pictures) p.rate_unit = "images/s";
+    if (open_->dataset().pictures) p.rate_unit = "images/s";
     progress_.emplace(std::move(p));
     watch_.emplace(health_options(), observer_, [this](const HealthNote& note) { say_note(note); });
-    const std::string machine = fmt::format("{}, {} of {}", session_->engine().backend().name,
+    const std::string machine = fmt::format("{}, {} of {}", session().engine().backend().name,
                                             counted(thread_count(), "thread"), processor_name());
-    if (state_.step <
+    if (state().step <
         options_.max_steps) {  // else it only writes what a process left out at its end
-      log_->started(state_.step, machine, result_.parameters);
+      log_->started(state().step, machine, result_.parameters);
       note_changes();
     }
     if (observer_)
       observer_->started(
-          {result_.run_dir, options_, *session_, state_.step, result_.parameters, machine});
-    const optim::Schedule schedule = schedule_of(options_);
+          {result_.run_dir, options_, session(), state().step, result_.parameters, machine});
     if (const std::string note = warmup_note(options_); !note.empty()) say("note: " + note);
-    const int64_t first = state_.step;
+    const int64_t first = state().step;
     double stepping = 0, waiting = 0;
     int64_t stepped_tokens = 0;
     double stepped_rows = 0;
     const Stopwatch since_start;
-    seconds_before_ = state_.seconds;
+    seconds_before_ = state().seconds;
 
     for (;;) {
-      const int64_t step = state_.step;
+      const int64_t step = state().step;
       const bool last = step >= options_.max_steps;
       // The last step is evaluated like those before, and before anything of it is written.
       if (last || due(step, options_.interval(options_.eval_steps))) evaluate();
       if (step > 0 && (last || due(step, options_.interval(options_.sample_steps))))
         write_samples();
       result_.signal = machine::SignalGuard::received();
-      const bool keeps_best = options_.load_best_model_at_end && state_.best_step == step;
+      const bool keeps_best = options_.load_best_model_at_end && state().best_step == step;
       if (step > first && (last || result_.signal != 0 || keeps_best ||
                            due(step, options_.interval(options_.save_steps)))) {
-        state_.seconds = seconds_before_ + since_start.seconds();
+        state().seconds = seconds_before_ + since_start.seconds();
         save();
       }
       if (last || result_.signal != 0) break;
 
       const Stopwatch watch;
-      const double waited_before = loader_->seconds_waited();
-      next_batches();
-      const double waited = loader_->seconds_waited() - waited_before;
-      const double rate = schedule.at(step);
-      const StepResult r = session_->step(step, batches_, rate, watch_->timeline());
+      const double waited_before = open_->loader().seconds_waited();
+      const double rate = open_->scheduled_rate();
+      const StepResult r = open_->step(watch_->timeline());
+      const double waited = open_->loader().seconds_waited() - waited_before;
       if (step == first) result_.first_step_seconds = machine::process_age_seconds();
       const double seconds = watch.seconds();
       int64_t tokens = 0, positions = 0;
-      for (const io::Batch& batch : batches_) {
+      for (const io::Batch& batch : open_->batches()) {
         const BatchContent content = content_of(batch, options_.context);
         tokens += content.tokens;
         stepped_rows += content.rows;
         positions += static_cast<int64_t>(batch.positions());
       }
-      ++state_.step;
-      state_.tokens += tokens;
       stepping += seconds;
       waiting += waited;
       stepped_tokens += tokens;
       result_.train_loss = r.loss;
       check_finite(r);
-      if (state_.step == first + 1) watch_memory();
+      if (state().step == first + 1) watch_memory();
 
-      const bool is_logged = due(state_.step, options_.interval(options_.logging_steps));
-      StepRecord record{{state_.step, r.loss, r.grad_norm, overflowed(r), r.loss_scale, seconds,
+      const bool is_logged = due(state().step, options_.interval(options_.logging_steps));
+      StepRecord record{{state().step, r.loss, r.grad_norm, overflowed(r), r.loss_scale, seconds,
                          waited, positions}};
       record.learning_rate = rate;
       record.tokens = tokens;
-      record.tokens_so_far = state_.tokens;
+      record.tokens_so_far = state().tokens;
       record.seconds_so_far = seconds_before_ + since_start.seconds();
       record.arena_bytes = result_.arena_bytes;
-      if (session_->scales_gradients()) record.skipped_steps = result_.skipped_steps;
-      if (is_logged) record.device = session_->engine().device().reading();
+      if (session().scales_gradients()) record.skipped_steps = result_.skipped_steps;
+      if (is_logged) record.device = session().engine().device().reading();
       watch_->step(record, is_logged);
       if (is_logged) log_->train_step(record);
       const Pace& pace = result_.recent = record.recent;
       const StepFigures figures{
           r.loss, rate, r.grad_norm, pace.step_ms, pace.tokens_per_second, pace.waiting_share};
-      if (due(state_.step, line_interval()) || (!wants_lines() && state_.step == first + 1))
-        progress_->log(state_.step, figures);
+      if (due(state().step, line_interval()) || (!wants_lines() && state().step == first + 1))
+        progress_->log(state().step, figures);
       else
-        progress_->update(state_.step, figures);
+        progress_->update(state().step, figures);
     }
     result_.tokens_per_second = stepping > 0 ? static_cast<double>(stepped_tokens) / stepping : 0;
     result_.samples_per_second = stepping > 0 ? stepped_rows / stepping : 0;
     result_.waiting_share = stepping > 0 ? waiting / stepping : 0;
-  }
-
-  /// Reads the batches of one optimizer step.
-  const std::vector<io::Batch>& next_batches() {
-    batches_.resize(static_cast<size_t>(options_.gradient_accumulation_steps));
-    for (io::Batch& b : batches_) b = loader_->next();
-    return batches_;
   }
 
   static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
@@ -343,7 +300,7 @@ class Trainer {
   }
 
   bool overflowed(const StepResult& r) const {
-    return std::isfinite(r.loss) && !std::isfinite(r.grad_norm) && session_->scales_gradients() &&
+    return std::isfinite(r.loss) && !std::isfinite(r.grad_norm) && session().scales_gradients() &&
            r.loss_scale > kLeastLossScale;
   }
 
@@ -351,29 +308,29 @@ class Trainer {
   // the run, and names the layer.
   void check_finite(const StepResult& r) {
     const bool loss_is = std::isfinite(r.loss), norm_is = std::isfinite(r.grad_norm);
-    if (loss_is && (norm_is || overflowed(r))) sound_step_ = state_.step - 1;  // its weights
+    if (loss_is && (norm_is || overflowed(r))) sound_step_ = state().step - 1;  // its weights
     if (loss_is && norm_is) return;
     if (overflowed(r)) {
       if (++result_.skipped_steps == skipped_before_ + 1)
         progress_->message(
             fmt::format("step {}: gradients overflowed at loss scale {:.6g}: skipped, the scale is "
                         "halved; from now on such steps are only counted",
-                        state_.step, r.loss_scale));
+                        state().step, r.loss_scale));
       return;
     }
     end_not_finite(loss_is ? "gradient norm" : "loss", loss_is ? r.grad_norm : r.loss,
-                   session_->first_non_finite().value_or("the sum of the gradients"));
+                   session().first_non_finite().value_or("the sum of the gradients"));
   }
 
   // The same for a validation loss: what made it is found by one more step on the same weights,
   // of which nothing is kept.
   void check_finite(const Score& val) {
     if (std::isfinite(val.loss)) {
-      sound_step_ = state_.step;
+      sound_step_ = state().step;
       return;
     }
-    const StepResult r = session_->step(state_.step, next_batches(), 0);
-    const auto origin = std::isfinite(r.loss) ? std::nullopt : session_->first_non_finite();
+    const StepResult r = session().step(state().step, open_->next_batches(), 0);
+    const auto origin = std::isfinite(r.loss) ? std::nullopt : session().first_non_finite();
     end_not_finite("validation loss", val.loss, origin.value_or("a batch of the validation text"));
   }
 
@@ -381,73 +338,71 @@ class Trainer {
     progress_->finish();
     const std::string what =
         fmt::format("the {} is {}", name, std::isnan(value) ? "not a number" : "infinite");
-    watch_->not_finite(state_.step, what, origin);
+    watch_->not_finite(state().step, what, origin);
     user_error(
         "step {}: {}; it began in {}. Try a lower --learning-rate, more --warmup-steps or "
         "--max-grad-norm 1. {}",
-        state_.step, what, origin, sound_checkpoint(result_.run_dir, sound_step_));
+        state().step, what, origin, sound_checkpoint(result_.run_dir, sound_step_));
   }
 
   // Every evaluation of a run is on the same tokens, which the seed, --eval-batches and
   // --eval-batch-size fix.
   void evaluate() {
     const bool is_known =
-        state_.evaluated == state_.step && (state_.last || state_.step < options_.max_steps);
-    if (!dataset_->has_val || is_known || machine::SignalGuard::received() != 0) return;
-    if (state_.step == 0) progress_->message("evaluating before the first step");
-    const Score val =
-        train::evaluate(*session_, *model_, *dataset_, options_, options_.eval_batches);
+        state().evaluated == state().step && (state().last || state().step < options_.max_steps);
+    if (!open_->dataset().has_val || is_known || machine::SignalGuard::received() != 0) return;
+    if (state().step == 0) progress_->message("evaluating before the first step");
+    const Score val = open_->evaluate();
     if (machine::SignalGuard::received() != 0) return;  // half an evaluation is none
-    state_.evaluated = state_.step;
-    state_.last = val;
+    state().evaluated = state().step;
+    state().last = val;
     note_score(val);
-    log_->evaluation(state_.step, val);
-    watch_->evaluation(state_.step, val);
+    log_->evaluation(state().step, val);
+    watch_->evaluation(state().step, val);
     check_finite(val);
     // A task's head knows nothing at the beginning.
-    const bool counts = !dataset_->has_task() || state_.step > 0;
-    if (state_.best_step >= 0 && !val.is_comparable_to(state_.best)) {
+    const bool counts = !open_->dataset().has_task() || state().step > 0;
+    if (state().best_step >= 0 && !val.is_comparable_to(state().best)) {
       progress_->message(fmt::format(
           "note: evaluations are on other tokens than those up to step {}: the best one "
           "is looked for from here on",
-          state_.best_step));
-      state_.best_step = -1;
+          state().best_step));
+      state().best_step = -1;
     }
-    const bool best = counts && (state_.best_step < 0 || val.is_better_than(state_.best));
+    const bool best = counts && (state().best_step < 0 || val.is_better_than(state().best));
     if (best) {
-      state_.best = val;
-      state_.best_step = state_.step;
+      state().best = val;
+      state().best_step = state().step;
     }
-    progress_->message(fmt::format("step {}: validation {}{}", state_.step, val.str(),
-                                   best && state_.step > 0 ? " (best so far)" : ""));
+    progress_->message(fmt::format("step {}: validation {}{}", state().step, val.str(),
+                                   best && state().step > 0 ? " (best so far)" : ""));
     log_->draw();
     watch_memory();
   }
 
   void write_samples() {
-    if (!samples_ || state_.sampled == state_.step) return;
+    if (!samples_ || state().sampled == state().step) return;
     const auto stops = [] { return machine::SignalGuard::received() != 0; };
     std::vector<std::string> texts =
-        samples_->write(state_.step, continue_with(*session_, options_, *model_, stops));
+        samples_->write(state().step, continue_with(session(), options_, open_->model(), stops));
     if (stops()) return;  // half a sample is none
-    state_.sampled = result_.samples_step = state_.step;
-    log_->samples(state_.step, texts);
-    watch_->samples(state_.step, texts);
-    progress_->message(sample_block(state_.step, texts));
+    state().sampled = result_.samples_step = state().step;
+    log_->samples(state().step, texts);
+    watch_->samples(state().step, texts);
+    progress_->message(sample_block(state().step, texts));
     result_.samples = std::move(texts);
     watch_memory();
   }
 
   void save() {
-    state_.loader = loader_->state().to_json();
     log_->flush();
-    state_.log_bytes = log_->bytes();
-    save_checkpoint(result_.run_dir, parts(), options_, state_);
+    state().log_bytes = log_->bytes();
+    open_->save_checkpoint_in(result_.run_dir);
   }
-  ModelParts parts() const {
-    return {session_->engine(), *model_, dataset_->tokenizer.get(),
-            dataset_->pictures ? dataset_->pictures->preprocessor : "", generation_config_};
-  }
+  TrainerState& state() { return open_->state(); }
+  const TrainerState& state() const { return open_->state(); }
+  Session& session() { return open_->session(); }
+  const Session& session() const { return open_->session(); }
 
   void note_score(const Score& val) {
     result_.val_loss = val.loss;
@@ -457,38 +412,38 @@ class Trainer {
 
   // --load-best-model-at-end: the weights of the best evaluation, which a checkpoint keeps.
   void take_best() {
-    if (!options_.load_best_model_at_end || result_.signal != 0 || state_.best_step < 0 ||
-        state_.best_step == state_.step)
+    if (!options_.load_best_model_at_end || result_.signal != 0 || state().best_step < 0 ||
+        state().best_step == state().step)
       return;
-    if (!load_weights_of(result_.run_dir, state_.best_step, session_->engine(), *model_,
+    if (!load_weights_of(result_.run_dir, state().best_step, session().engine(), open_->model(),
                          [&] { watch_memory(); })) {
       say(fmt::format(
           "note: the best evaluation was at step {}, whose checkpoint is gone: the model "
           "is that of the last step",
-          state_.best_step));
+          state().best_step));
       return;
     }
     result_.ends_with_best = true;
-    note_score(state_.best);
+    note_score(state().best);
     say(fmt::format("the model is that of step {}, whose evaluation was the best: {}",
-                    state_.best_step, state_.best.str()));
+                    state().best_step, state().best.str()));
   }
 
   void finish() {
     progress_->finish();
     take_best();
-    write_final_model(result_.run_dir, parts());
+    write_final_model(result_.run_dir, open_->parts());
     log_->draw();
-    result_.steps = state_.step;
+    result_.steps = state().step;
     result_.health_summary = watch_->health().summary();
-    if (state_.best_step >= 0) {
-      result_.best_val_loss = state_.best.loss;
-      result_.best_step = state_.best_step;
+    if (state().best_step >= 0) {
+      result_.best_val_loss = state().best.loss;
+      result_.best_step = state().best_step;
     }
     result_.seconds = seconds_before_ + machine::process_age_seconds();
     watch_memory();
     result_.process_peak_bytes = peak_resident_bytes();
-    if (result_.signal == 0) log_->finished(state_.step, figures());
+    if (result_.signal == 0) log_->finished(state().step, figures());
     if (result_.needed_peak_bytes > result_.memory_limit)
       say(fmt::format("note: {} were needed, more than the limit of {}: please report this",
                       memory_text(result_.needed_peak_bytes), memory_text(result_.memory_limit)));
@@ -516,18 +471,11 @@ class Trainer {
   TrainOptions at_checkpoint_;  // with which the checkpoint was written
   int64_t resume_step_ = 0;     // of the checkpoint
   int64_t mapped_peak_ = 0;     // of mapped inputs, as far as it was seen
-  std::optional<io::ModelFolder> start_from_;
-  std::string generation_config_;  // of the model that this run goes on from
-  std::optional<Dataset> dataset_;
-  std::optional<io::Loader> loader_;
-  models::ModelPtr model_;
-  std::unique_ptr<Session> session_;
+  std::optional<OpenRun> open_;
   std::optional<TextSamples> samples_;
   std::optional<RunLog> log_;
   std::optional<Progress> progress_;
-  std::vector<io::Batch> batches_;  // of the step that runs
   std::optional<RunWatch> watch_;
-  TrainerState state_;
   int64_t sound_step_ = -1;     // the last one whose weights gave a finite loss
   int64_t skipped_before_ = 0;  // by the processes that this one goes on from
   TrainResult result_;

@@ -1,0 +1,89 @@
+#pragma once
+// OpenRun: a training run that is ready to step: data, model, compiled programs and their memory.
+// Its holder decides when to step, evaluate and save: the trainer, or a training loop of one's own
+// (library/).
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "folders/model_folder.h"
+#include "optim/schedule.h"
+#include "train/dataset.h"
+#include "train/fit.h"
+#include "train/options.h"
+#include "train/run_folder.h"
+#include "train/session.h"
+#include "train/trainer.h"
+
+namespace brrr::train {
+
+class OpenRun {
+ public:
+  /// Gets lines for people.
+  using Say = std::function<void(const std::string&)>;
+
+  /// Reads the data and, with --init-from or `resume`, the description of the model. options()
+  /// then has the number of steps and what the model says of itself. Throws UserError.
+  OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say say);
+  OpenRun(const OpenRun&) = delete;
+  OpenRun& operator=(const OpenRun&) = delete;
+
+  /// Compiles the programs within the memory limit (--fit may change options()) and allocates
+  /// their memory. Throws UserError (exit 3) where they do not fit.
+  void compile();
+  /// Random weights, or those of --init-from. Once, after compile().
+  void initialise();
+  /// Weights, moments, step and position in the data of a checkpoint of this run. After compile().
+  void load(const fs::path& checkpoint);
+
+  /// Runs the next optimizer step on the loader's next batches, and counts it. `rate`: the learning
+  /// rate; by default the schedule's.
+  StepResult step(Timeline* timeline = nullptr, std::optional<double> rate = std::nullopt);
+  /// The batches of the last step, valid until the next.
+  const std::vector<io::Batch>& batches() const { return batches_; }
+  /// Reads the batches of another step and counts nothing.
+  const std::vector<io::Batch>& next_batches();
+  /// Learning rate of the next step by the schedule.
+  double scheduled_rate() const { return schedule_.at(state_.step); }
+  /// Loss, and the metrics of a task, on the validation data. InternalError without such data.
+  Score evaluate();
+
+  /// What the folder of the model is written from.
+  ModelParts parts() const;
+  /// Commits the checkpoint of this step in the folder of the run.
+  void save_checkpoint_in(const fs::path& run);
+
+  TrainOptions& options() { return options_; }
+  const TrainOptions& options() const { return options_; }
+  TrainerState& state() { return state_; }
+  const TrainerState& state() const { return state_; }
+  const Dataset& dataset() const { return dataset_; }
+  const models::Model& model() const { return *model_; }
+  Session& session() { return *session_; }
+  const Session& session() const { return *session_; }
+  const io::Loader& loader() const { return *loader_; }
+  const machine::ProcessForecast& process_forecast() const { return process_forecast_; }
+  int64_t memory_limit() const { return memory_limit_; }
+
+ private:
+  TrainOptions options_;
+  std::optional<ResumePoint> resume_;
+  Say say_;
+  std::optional<io::ModelFolder> start_from_;  // until its weights are loaded
+  std::string generation_config_;              // of the model that the run goes on from
+  Dataset dataset_;
+  models::ModelPtr model_;
+  std::unique_ptr<Session> session_;
+  std::optional<io::Loader> loader_;
+  optim::Schedule schedule_;
+  machine::ProcessForecast process_forecast_;
+  int64_t memory_limit_ = 0;
+  std::vector<io::Batch> batches_;
+  TrainerState state_;
+};
+
+}  // namespace brrr::train
