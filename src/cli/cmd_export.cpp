@@ -24,6 +24,10 @@
 #include "modules/open_module.h"
 
 namespace brrr::cli {
+
+using infer::DecoderSettings;
+using infer::kDecoderSettings;
+using infer::settings_text;
 namespace {
 
 struct ExportOptions {

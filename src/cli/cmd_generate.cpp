@@ -13,11 +13,15 @@
 #include "cli/many_texts.h"
 #include "cli/model_option.h"
 #include "cli/runnable_option.h"
-#include "cli/text_maker.h"
 #include "formats/json_file.h"
+#include "infer/open/text_maker.h"
 #include "sampling/prompt.h"
 
 namespace brrr::cli {
+
+using infer::begin_of_text;
+using infer::chat_template_of;
+using infer::TextMaker;
 namespace {
 
 /// The tokens that the model continues. Throws UserError (exit 2) for an empty prompt to a model

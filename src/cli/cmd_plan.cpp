@@ -172,7 +172,7 @@ int plan_inference(const Arguments& args) {
   insight::RunnablePlan plan = insight::plan_runnable(*runner, inputs);
   plan.compile_ms = 1e3 * watch.seconds();
   plan.model = o.model;
-  plan.precision = runnable.precision(o).name;
+  plan.precision = precision_of(runnable, o).name;
   plan.was_run = must_run;
   const MemoryLimit limit = machine::memory_budget(o.device, o.memory_limit);
   std::vector<train::Session::ProgramUse> programs;

@@ -221,7 +221,7 @@ int profile_file(const Arguments& args) {
   p.mode = Mode::inference;
   std::string sizes;
   for (const AxisSize& size : inputs.sizes) sizes += fmt::format(", {} = {}", size.name, size.size);
-  p.title = fmt::format("{}: a run{}, {}", o.model, sizes, runnable.precision(o).name);
+  p.title = fmt::format("{}: a run{}, {}", o.model, sizes, precision_of(runnable, o).name);
   write_profile(p, o.json, own, [] { return insight::Pictures(); });
   return 0;
 }

@@ -17,6 +17,9 @@
 #include "insight/plan/anatomy.h"
 
 namespace brrr::cli {
+
+using infer::kept_texts;
+using infer::KeptTexts;
 namespace {
 
 using RunJson = nlohmann::ordered_json;

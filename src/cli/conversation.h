@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "cli/text_maker.h"
 #include "folders/chat_template.h"
+#include "infer/open/text_maker.h"
 
 namespace brrr::cli {
+
+using infer::TextMaker;
 
 /// The turns so far, and the tokens that a model reads of them.
 class Conversation {

@@ -8,7 +8,6 @@
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/tell.h"
-#include "base/temporary_folder.h"
 #include "cli/commands.h"
 #include "cli/runnable_option.h"
 #include "formats/json_file.h"
@@ -17,19 +16,12 @@
 #include "sampling/stop_strings.h"
 
 namespace brrr::cli {
+
+using infer::DecoderSettings;
+using infer::kept_texts;
+using infer::KeptTexts;
+
 namespace {
-
-/// Files in a folder that lives as long as this: what reads tokenizers reads folders.
-class TemporaryFiles {
- public:
-  explicit TemporaryFiles(const std::map<std::string, std::string>& files) : folder_("brrr-texts") {
-    for (const auto& [name, text] : files) write_cache_file(folder_.path() / name, text);
-  }
-  const fs::path& folder() const { return folder_.path(); }
-
- private:
-  TemporaryFolder folder_;
-};
 
 void check_options(const infer::GenerateOptions& o) {
   for (const char* name : {"top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
@@ -47,21 +39,6 @@ void check_options(const infer::GenerateOptions& o) {
     usage_error("--kv-cache: {} keeps its cache as it was exported; leave it out", o.model);
   if (o.reads_turns())
     usage_error("{} answers one prompt; give --prompt TEXT, without --interactive", o.model);
-}
-
-DecoderSettings read_settings(const std::string& text) {
-  const io::Json json = io::parse_json(text, kDecoderSettings);
-  try {
-    DecoderSettings settings{.ends_of_text = json.at("ends_of_text"),
-                             .stop_strings = json.at("stop_strings"),
-                             .max_new_tokens = std::nullopt};
-    if (json.contains("max_new_tokens"))
-      settings.max_new_tokens = std::max<int64_t>(1, json["max_new_tokens"].get<int64_t>());
-    return settings;
-  } catch (const io::Json::exception&) {
-    user_error("{}: expected lists as ends_of_text and stop_strings, and a number",
-               kDecoderSettings);
-  }
 }
 
 std::tm time_now() {
@@ -115,21 +92,6 @@ int64_t decoder_capacity(const Runnable& module, const std::string& name) {
 }
 
 }  // namespace
-
-KeptTexts kept_texts(const Runnable& module, bool with_tools) {
-  const std::map<std::string, std::string> files = module.files();
-  if (files.empty()) return {};
-  const auto settings = files.find(kDecoderSettings);
-  const TemporaryFiles copies(files);
-  return {io::load_tokenizer(copies.folder()), io::ChatTemplate::read(copies.folder(), with_tools),
-          settings == files.end() ? DecoderSettings() : read_settings(settings->second)};
-}
-
-std::string settings_text(const DecoderSettings& settings) {
-  io::Json json{{"ends_of_text", settings.ends_of_text}, {"stop_strings", settings.stop_strings}};
-  if (settings.max_new_tokens) json["max_new_tokens"] = *settings.max_new_tokens;
-  return json.dump();
-}
 
 int generate_with_file(const infer::GenerateOptions& o) {
   check_options(o);

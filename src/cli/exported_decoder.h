@@ -1,37 +1,11 @@
 #pragma once
-// Decoders that `brrr export --generate N` wrote: a loop in a .brrr file, and the tokenizer and the
-// chat template of the model beside it.
+// `brrr generate` with decoders that `brrr export --generate N` wrote: a loop in a .brrr file,
+// beside the tokenizer and the chat template of the model (infer/open/kept_texts.h).
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "folders/chat_template.h"
+#include "infer/open/kept_texts.h"
 #include "infer/options.h"
-#include "runtime/runnable.h"
-#include "text/tokenizer.h"
 
 namespace brrr::cli {
-
-/// What a decoder knows of the end of texts.
-struct DecoderSettings {
-  std::vector<int32_t> ends_of_text;  // any of them ends one; its loop stops there
-  std::vector<std::string> stop_strings;
-  std::optional<int64_t> max_new_tokens;  // where nothing else is asked for
-};
-/// The file beside its graph in which it keeps them.
-inline constexpr const char* kDecoderSettings = "decoder.json";
-std::string settings_text(const DecoderSettings& settings);
-
-/// The tokenizer that a file keeps, null where it keeps none, and how its texts are made.
-struct KeptTexts {
-  std::unique_ptr<io::Tokenizer> tokenizer;
-  std::optional<io::ChatTemplate> chat;
-  DecoderSettings settings;
-};
-KeptTexts kept_texts(const Runnable& module, bool with_tools = false);
 
 /// `brrr generate` with an ONNX or .brrr file as its model. Throws UserError for a file that is no
 /// such decoder, and for options that the loop in the file does not know.

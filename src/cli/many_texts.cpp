@@ -14,16 +14,27 @@
 #include "cli/conversation.h"
 #include "cli/model_option.h"
 #include "cli/prompts_file.h"
-#include "cli/text_maker.h"
 #include "formats/json_file.h"
 #include "infer/batcher.h"
 #include "infer/beam_search.h"
+#include "infer/open/text_maker.h"
 #include "machine/device.h"
 #include "models/causal_lm.h"
 #include "runtime/attention_support.h"
 #include "sampling/continuation.h"
 
 namespace brrr::cli {
+
+using infer::add_until_stop;
+using infer::begin_of_text;
+using infer::chat_template_of;
+using infer::check_context;
+using infer::GrowingText;
+using infer::most_guessed_tokens;
+using infer::most_new_tokens;
+using infer::note_ignored_settings;
+using infer::sampling_of;
+using infer::text_ends;
 namespace {
 
 using nlohmann::json;

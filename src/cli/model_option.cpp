@@ -5,9 +5,7 @@
 #include "base/tell.h"
 #include "cli/runnable_option.h"
 #include "data/token_source.h"
-#include "folders/sentence_folder.h"
 #include "formats/file_kind.h"
-#include "machine/device.h"
 
 namespace brrr::cli {
 
@@ -68,28 +66,6 @@ KeyValues with_words(const Arguments& args, AlsoReads reads) {
     given.emplace_back(option, word);
   }
   return given;
-}
-
-fs::path find_named_model(const std::string& name) {
-  return io::find_model(name, [](const std::string& line) { tell("warning: {}\n", line); });
-}
-
-io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions& options) {
-  return io::open_model(find_named_model(name), options);
-}
-
-std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& name) {
-  const auto folder =
-      std::make_shared<const io::ModelFolder>(open_named_model(name, {.reads_tokenizer = false}));
-  if (folder->definition->task().head != models::Head::embedding) return folder;
-  const io::SentenceSettings settings = io::read_sentence_settings(folder->folder);
-  if (!settings.layers.empty() || settings.table)
-    user_error(
-        "{}: its vectors are made by modules besides the encoder (Dense, LayerNorm, a table "
-        "of token vectors), which run in `embed` alone",
-        (folder->folder / "modules.json").string());
-  return std::make_shared<const io::ModelFolder>(
-      io::open_model(settings.model, {.task = settings.task, .reads_tokenizer = false}));
 }
 
 }  // namespace brrr::cli

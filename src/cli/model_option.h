@@ -4,11 +4,7 @@
 #include <string>
 
 #include "base/options.h"
-#include "folders/model_folder.h"
-#include "infer/room.h"
-#include "infer/run_precision.h"
-#include "machine/device.h"
-#include "train/fit.h"
+#include "infer/open/named_model.h"
 
 namespace brrr::cli {
 
@@ -19,32 +15,11 @@ enum class AlsoReads { nothing, prompt_file, text, text_or_shards };
 /// (exit 2) for a second model.
 KeyValues with_words(const Arguments& args, AlsoReads reads);
 
-/// Finds the model's folder; damaged checkpoints that were passed over are named on stderr.
-fs::path find_named_model(const std::string& name);
-/// Finds and opens the model; damaged checkpoints that were passed over are named on stderr.
-io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions& options = {});
-
-/// The model as files for other runtimes have it (Model::exchange), without its tokenizer: one that
-/// gives vectors of texts pools them as its folder says. Throws UserError where modules behind the
-/// encoder make the vectors.
-std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& name);
-
+using infer::find_named_model;
+using infer::memory_of;
+using infer::open_exchange_model;
+using infer::open_named_model;
+using infer::precision_of;
 using infer::RunPrecision;
-/// What --precision says, or, where it is not given, the folder's own precision.
-template <typename Options>
-RunPrecision precision_of(const Options& o, const io::ModelFolder& model) {
-  if (!o.has_precision())
-    if (auto own = infer::own_precision(model, machine::backend_for(o.device))) return *own;
-  return infer::run_precision(o.precision);
-}
-
-/// What an inference with these options may take, --memory-limit or what there is; `advice` says
-/// what makes it take less besides a lower precision.
-template <typename Options>
-infer::Memory memory_of(const Options& o, const std::string& advice) {
-  return {
-      machine::memory_budget(o.device, o.memory_limit),
-      (o.precision == Precision::fp32 ? "--precision bf16, " : "") + advice + ", a smaller model"};
-}
 
 }  // namespace brrr::cli

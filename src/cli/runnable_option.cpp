@@ -1,16 +1,11 @@
 #include "cli/runnable_option.h"
 
-#include "base/encoding/ascii.h"
 #include "base/file.h"
 #include "base/tell.h"
 #include "cli/model_option.h"
-#include "folders/state_dict.h"
-#include "formats/gguf/gguf_file.h"
 #include "formats/npy.h"
-#include "infer/model_runnable.h"
 #include "insight/plan/runnable_plan.h"
 #include "machine/device.h"
-#include "modules/open_module.h"
 #include "train/fit.h"
 
 namespace brrr::cli {
@@ -23,27 +18,7 @@ std::pair<std::string, std::string> pair_of(const std::string& given, size_t at,
   return {given.substr(0, at), given.substr(at + 1)};
 }
 
-bool entry_exists(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
-bool has_other_weights(const fs::path& folder) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const fs::path file = entry.path().filename();
-    if (file.extension() == ".safetensors" || file == "pytorch_model.bin") return true;
-  }
-  return entry_exists(folder / "pytorch_model.bin.index.json");
-}
-
 }  // namespace
-
-bool is_module_file(const std::string& word) {
-  const std::string ending = ascii_lowercase(fs::path(word).extension().string());
-  std::error_code ignored;
-  return (ending == ".onnx" || ending == ".brrr") && !fs::is_directory(word, ignored);
-}
 
 std::optional<std::string> module_named(const Arguments& args) {
   if (args.positional.empty() || !is_module_file(args.positional[0])) return std::nullopt;
@@ -95,40 +70,15 @@ void refuse_without_file(const std::vector<std::string>& inputs,
                 inputs.empty() ? "size" : "input");
 }
 
-ModuleFiles module_files(const std::string& name) {
-  if (is_module_file(name)) {
-    const fs::path file(name), beside = file.parent_path();
-    const bool is_below = !entry_exists(beside / "tokenizer.json") && beside.filename() == "onnx";
-    return {file, is_below ? beside.parent_path() : beside};
-  }
-  std::error_code ignored;
-  const fs::path folder(name);
-  if (name.empty() || !fs::is_directory(folder, ignored) || has_other_weights(folder)) return {};
-  for (const fs::path& file : {folder / "model.onnx", folder / "onnx" / "model.onnx"})
-    if (entry_exists(file)) return {file, folder};
-  return {};
-}
-
-infer::RunPrecision NamedRunnable::precision(const RunnableArguments& options) const {
-  if (own && !options.is_precision_given) return *own;
+infer::RunPrecision precision_of(const NamedRunnable& named, const RunnableArguments& options) {
+  if (named.own && !options.is_precision_given) return *named.own;
   return infer::run_precision(options.precision);
-}
-
-NamedRunnable open_runnable(const std::string& name, const std::string& device) {
-  std::error_code ignored;
-  if (fs::is_regular_file(name, ignored) && !io::is_gguf_file(name) && !io::is_state_dict(name))
-    return {modules::open_module(name), std::nullopt};
-  if (const ModuleFiles files = module_files(name); !files.file.empty())
-    return {modules::open_module(files.file), std::nullopt};
-  const std::shared_ptr<const io::ModelFolder> folder = open_exchange_model(name);
-  return {infer::exchange_runnable(folder->definition, folder->weights),
-          infer::own_precision(*folder, machine::backend_for(device))};
 }
 
 std::shared_ptr<infer::Runner> runner_of(const NamedRunnable& named,
                                          const RunnableArguments& options, Refuses refuses) {
   RunnableOptions how;
-  const infer::RunPrecision precision = named.precision(options);
+  const infer::RunPrecision precision = precision_of(named, options);
   how.passes = for_inference(precision.dtype, precision.quantization);
   how.passes.disabled = {options.disabled.begin(), options.disabled.end()};
   how.compile = options.compile;

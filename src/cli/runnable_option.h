@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/options.h"
-#include "infer/run_precision.h"
+#include "infer/open/named_model.h"
 #include "infer/runner.h"
 #include "machine/device.h"
 #include "passes/precision/precision.h"
@@ -37,9 +37,13 @@ struct RunnableArguments {
   std::string dump_folder;
 };
 
-/// A word that is a module's file, by its ending.
-bool is_module_file(const std::string& word);
-/// Its only positional argument, where that is a module's file.
+using infer::is_module_file;
+using infer::module_files;
+using infer::ModuleFiles;
+using infer::NamedRunnable;
+using infer::open_runnable;
+
+/// Returns the only positional argument, where that is a module's file.
 std::optional<std::string> module_named(const Arguments& args);
 
 /// The rows --input and --size, whose fields a verb's options have from RunnableArguments.
@@ -89,22 +93,8 @@ std::map<std::string, int64_t> read_sizes(const std::vector<std::string>& given)
 void refuse_without_file(const std::vector<std::string>& inputs,
                          const std::vector<std::string>& sizes);
 
-/// The ONNX or .brrr file that a name means, and the folder that says how to use it: the file
-/// itself, or model.onnx or onnx/model.onnx of a folder without other weights; "" where none is.
-struct ModuleFiles {
-  fs::path file, folder;
-};
-ModuleFiles module_files(const std::string& name);
-
-struct NamedRunnable {
-  std::shared_ptr<const Runnable> runnable;
-  std::optional<infer::RunPrecision> own;  // of a folder with quantised weights
-  /// What --precision says, or, where it is not given, the folder's own precision.
-  infer::RunPrecision precision(const RunnableArguments& options) const;
-};
-/// Opens an ONNX or .brrr file (module_files), or a model's folder with the inputs and outputs that
-/// its files for other runtimes have (Model::exchange). Throws UserError.
-NamedRunnable open_runnable(const std::string& name, const std::string& device);
+/// What --precision says, or, where it is not given, the folder's own precision.
+infer::RunPrecision precision_of(const NamedRunnable& named, const RunnableArguments& options);
 
 /// Its runner, refused where --memory-limit, or what there is, is too little.
 enum class Refuses { beyond_memory, never };

@@ -19,6 +19,8 @@
 #include "infer/picture_model.h"
 
 namespace brrr::cli {
+
+using infer::check_finite;
 namespace {
 
 using PicturesJson = nlohmann::ordered_json;  // scores stand in the order of the labels

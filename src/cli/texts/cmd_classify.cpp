@@ -15,6 +15,11 @@
 #include "formats/json_file.h"
 
 namespace brrr::cli {
+
+using infer::check_finite;
+using infer::encoder_of;
+using infer::longest_text;
+using infer::rows_of;
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;  // scores stand in the order of the labels

@@ -13,6 +13,10 @@
 #include "formats/json_file.h"
 
 namespace brrr::cli {
+
+using infer::check_finite;
+using infer::encoder_of;
+using infer::longest_text;
 namespace {
 
 using io::Json;

@@ -21,6 +21,11 @@
 #include "runtime/runnable_session.h"
 
 namespace brrr::cli {
+
+using infer::check_finite;
+using infer::encoder_of;
+using infer::longest_text;
+using infer::rows_of;
 namespace {
 
 using models::Head;

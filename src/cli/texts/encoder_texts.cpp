@@ -4,30 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 
 #include "base/clock.h"
 #include "base/encoding/utf8.h"
 #include "base/human.h"
 #include "base/tell.h"
-#include "cli/model_option.h"
-#include "infer/generator.h"
-#include "machine/device.h"
 
 namespace brrr::cli {
 namespace {
-
-// A window of lines is sorted by length and printed together.
-constexpr size_t kWindowBatches = 32;  // where --batch-size bounds a batch
-constexpr size_t kWindowLines = 4096;
-constexpr size_t kWindowBytes = size_t{1} << 20;
-constexpr int64_t kLineBytes = 512;    // of memory beside the text: strings, rows, results
-constexpr int64_t kBytesPerByte = 12;  // of memory for a byte of text: itself, its ids and types
-size_t window_lines(const infer::TextsOptions& options) {
-  if (options.batch_size == 0) return kWindowLines;
-  return std::min(static_cast<size_t>(options.batch_size) * kWindowBatches, kWindowLines);
-}
 
 constexpr size_t kReadAtOnce = size_t{1} << 16;
 constexpr size_t kLongestLine = size_t{64} << 20;
@@ -114,7 +99,7 @@ std::vector<std::string> LineReader::next(size_t most_lines, size_t most_bytes) 
 std::string LineReader::where(size_t i) const { return places_[i]; }
 
 EncoderTexts::EncoderTexts(const infer::TextsOptions& options, const io::Tokenizer& tokenizer,
-                           int64_t longest, TextForm form)
+                           int64_t longest, infer::TextForm form)
     : options_(options),
       tokenizer_(tokenizer),
       longest_(static_cast<size_t>(longest)),
@@ -122,7 +107,7 @@ EncoderTexts::EncoderTexts(const infer::TextsOptions& options, const io::Tokeniz
       reader_(options.text) {}
 
 bool EncoderTexts::next() {
-  lines_ = reader_.next(window_lines(options_), kWindowBytes);
+  lines_ = reader_.next(infer::window_lines(options_), infer::kWindowBytes);
   count_ += std::ssize(lines_);
   for (const std::string& line : lines_) {
     empty_ += line.empty();
@@ -133,32 +118,15 @@ bool EncoderTexts::next() {
 
 io::ModelInput EncoderTexts::encode(size_t line, std::string_view first,
                                     std::optional<std::string_view> second) {
-  return checked(where(line), input_of(first, second));
+  return checked(where(line), infer::encoder_input(tokenizer_, form_, longest_, first, second));
 }
 
 io::ModelInput EncoderTexts::encode_other(std::string_view text, const std::string& where) {
   const int64_t cut = cut_;
-  io::ModelInput input = checked(where, input_of(text, std::nullopt));
+  io::ModelInput input = checked(where, infer::encoder_input(tokenizer_, form_, longest_, text));
   if (cut_ > cut)
     tell("note: {} is longer than {} tokens: only its beginning was read\n", where, longest_);
   cut_ = cut;  // counts lines only
-  return input;
-}
-
-io::ModelInput EncoderTexts::input_of(std::string_view first,
-                                      std::optional<std::string_view> second) const {
-  if (form_ == TextForm::with_special_tokens)
-    return tokenizer_.model_input(first, second, longest_);
-  io::ModelInput input;
-  if (form_ == TextForm::without_special_tokens)
-    tokenizer_.encode(first, input.ids);
-  else
-    input = tokenizer_.model_input(first);
-  if (input.ids.size() > longest_) {
-    input.left_out = input.ids.size() - longest_;
-    input.ids.resize(longest_);
-  }
-  input.types.assign(input.ids.size(), 0);
   return input;
 }
 
@@ -168,7 +136,7 @@ io::ModelInput EncoderTexts::encode_words(size_t line, std::span<const std::stri
 
 io::ModelInput EncoderTexts::checked(const std::string& where, io::ModelInput input) {
   // Without special tokens a text may have none: its vector is zeros.
-  if (input.ids.empty() && form_ != TextForm::without_special_tokens)
+  if (input.ids.empty() && form_ != infer::TextForm::without_special_tokens)
     user_error("{}: the text has no tokens; expected at least one", where);
   if (input.left_out > 0) {
     if (!options_.truncate)
@@ -201,47 +169,6 @@ void ResultList::print(const std::string& result) {
 
 void ResultList::finish(const std::string& rest) {
   fmt::print("{}],{}\n", has_begun_ ? "" : fmt::format("{{\"{}\":[", name_), rest.substr(1));
-}
-
-void check_finite(std::span<const float> numbers, const std::string& where) {
-  for (const float x : numbers)
-    if (!std::isfinite(x))
-      user_error("{}: the result contains {}: check the weights, or try --precision fp32", where,
-                 std::isnan(x) ? "NaN" : "infinity");
-}
-
-std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs) {
-  std::vector<infer::EncoderRow> rows;
-  for (const io::ModelInput& input : inputs) rows.push_back({input.ids, input.types});
-  return rows;
-}
-
-infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options) {
-  const Backend backend = machine::backend_for(options.device);
-  model.tokenizer->prepare(1);  // before the memory of this process is measured
-  const RunPrecision precision = precision_of(options, model);
-  return infer::Encoder(model.definition, backend, model.weights,
-                        {.precision = precision.dtype,
-                         .quantization = precision.quantization,
-                         .batch_size = options.batch_size,
-                         .batch_tokens = options.batch_tokens,
-                         .memory = memory_of(options, "a smaller --max-length"),
-                         .beside = bytes_of_texts(options, model.definition->sizes().width)});
-}
-
-int64_t bytes_of_texts(const infer::TextsOptions& options, int64_t width) {
-  return static_cast<int64_t>(window_lines(options)) *
-             (kLineBytes + width * int64_t{sizeof(float)}) +
-         static_cast<int64_t>(kWindowBytes) * kBytesPerByte;
-}
-
-int64_t longest_text(const infer::TextsOptions& options, int64_t context,
-                     std::optional<int64_t> folder) {
-  if (options.max_length > context)
-    usage_error("--max-length {} is more than the model's limit of {} tokens", options.max_length,
-                context);
-  if (options.max_length > 0) return options.max_length;
-  return std::min(folder.value_or(context), context);
 }
 
 double rate_of(int64_t texts, double seconds) {

@@ -8,7 +8,7 @@
 
 #include "data/packed/unpacked_file.h"
 #include "folders/model_folder.h"
-#include "infer/encoder.h"
+#include "infer/open/encoder_inputs.h"
 #include "infer/options.h"
 
 namespace brrr::cli {
@@ -44,19 +44,12 @@ class LineReader {
   std::vector<std::string> places_;
 };
 
-/// The tokens that a model reads of a text.
-enum class TextForm {
-  with_special_tokens,  // a text that is too long is cut, and its special tokens stay
-  without_special_tokens,
-  cut_at_end,  // with special tokens, cut with all others
-};
-
 /// Lines as a model reads them.
 class EncoderTexts {
  public:
   /// `tokenizer` outlives this. `longest`: tokens that a text may have.
   EncoderTexts(const infer::TextsOptions& options, const io::Tokenizer& tokenizer, int64_t longest,
-               TextForm form = TextForm::with_special_tokens);
+               infer::TextForm form = infer::TextForm::with_special_tokens);
 
   /// Reads further lines; false when there are none.
   bool next();
@@ -78,12 +71,11 @@ class EncoderTexts {
 
  private:
   io::ModelInput checked(const std::string& where, io::ModelInput input);
-  io::ModelInput input_of(std::string_view first, std::optional<std::string_view> second) const;
 
   const infer::TextsOptions& options_;
   const io::Tokenizer& tokenizer_;
   size_t longest_;
-  TextForm form_;
+  infer::TextForm form_;
   LineReader reader_;
   std::vector<std::string> lines_;
   int64_t count_ = 0, empty_ = 0, cut_ = 0, broken_ = 0;
@@ -102,25 +94,6 @@ class ResultList {
   std::string name_;
   bool has_begun_ = false;
 };
-
-/// Throws UserError, with the text's place, for results that are no numbers.
-void check_finite(std::span<const float> numbers, const std::string& where);
-
-/// The rows of inputs that outlive them.
-std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs);
-
-/// The encoder of an opened model, which outlives it.
-infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options);
-
-/// Returns the memory in bytes of one window of lines: text, tokens, and vectors of `width`
-/// numbers.
-int64_t bytes_of_texts(const infer::TextsOptions& options, int64_t width);
-
-/// How many tokens of a text the model reads by --max-length, the model's limit and `folder` (what
-/// its files say, if anything). Throws UserError (exit 2) where --max-length is more than the model
-/// takes.
-int64_t longest_text(const infer::TextsOptions& options, int64_t context,
-                     std::optional<int64_t> folder = std::nullopt);
 
 /// "1,000 texts in 1.20 s, 833 texts/s (FOLDER)" on stderr. `seconds`: without those that texts
 /// were waited for.

@@ -6,6 +6,13 @@
 #include "base/human.h"
 
 namespace brrr::cli {
+
+using infer::check_finite;
+using infer::longest_text;
+using infer::open_embedder;
+using infer::prompt_of;
+using infer::rows_of;
+using infer::TextRole;
 namespace {
 
 /// Throws UserError where only the prompt's tokens are left of a text, which pooling leaves out.

@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "cli/texts/embedder.h"
 #include "cli/texts/encoder_texts.h"
+#include "infer/open/open_embedder.h"
 
 namespace brrr::cli {
+
+using infer::OpenEmbedder;
 
 /// Returns the similarity of two vectors: cosine, dot product, or a negative distance.
 double similarity_of(std::span<const float> a, std::span<const float> b, io::Similarity how);

@@ -1,6 +1,6 @@
 #pragma once
-// What `brrr generate` makes the answers to a prompt with: the folder's model, the way that tokens
-// are chosen, and what ends a text.
+// TextMaker: answers to a prompt by the model of a folder, with the folder's sampling settings,
+// stop strings and end-of-text tokens, as `brrr generate` and the library make them.
 
 #include <functional>
 #include <memory>
@@ -18,12 +18,11 @@
 #include "models/causal_lm.h"
 #include "sampling/stop_strings.h"
 
-namespace brrr::cli {
+namespace brrr::infer {
 
 /// Returns the sampling settings: given options override those of the folder, which override the
 /// defaults.
-infer::Sampling sampling_of(const infer::GenerateOptions& options,
-                            const io::GenerationSettings& folder);
+Sampling sampling_of(const GenerateOptions& options, const io::GenerationSettings& folder);
 /// The tokens that end a text: those of generation_config.json, else the tokenizer's end of text,
 /// which also ends a turn of a chat.
 std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat);
@@ -34,7 +33,7 @@ std::vector<int32_t> begin_of_text(const io::ModelFolder& model);
 io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools);
 /// Returns how many tokens may follow a prompt of `prompt` tokens: --max-new-tokens, else the limit
 /// of the folder, else the default. Throws UserError if the folder's max_length leaves none.
-int64_t most_new_tokens(const infer::GenerateOptions& options, const io::ModelFolder& model,
+int64_t most_new_tokens(const GenerateOptions& options, const io::ModelFolder& model,
                         int64_t prompt);
 
 /// A text to which tokens are appended until an end token or a stop string ends it.
@@ -58,7 +57,7 @@ class GrowingText {
  private:
   const std::set<int32_t>& ends_;
   io::TextStream stream_;
-  infer::StopStrings stop_;
+  StopStrings stop_;
   std::string prompt_, text_;
   std::vector<int32_t> ids_;
   bool has_ended_ = false;
@@ -67,17 +66,17 @@ class GrowingText {
 /// Adds tokens until one of them ends the text or completes a stop string.
 void add_until_stop(GrowingText& text, std::span<const int32_t> tokens);
 /// Throws UserError (exit 2) for a --context that the model does not have or that has no room.
-void check_context(const infer::GenerateOptions& options, const io::ModelFolder& model);
+void check_context(const GenerateOptions& options, const io::ModelFolder& model);
 /// Notes on standard error which generation settings of the folder are not supported.
 void note_ignored_settings(const io::ModelFolder& model);
 /// Returns how many tokens --prompt-lookup may guess in one step of `texts` texts.
-int64_t most_guessed_tokens(const infer::GenerateOptions& options, int64_t texts);
+int64_t most_guessed_tokens(const GenerateOptions& options, int64_t texts);
 
 class TextMaker {
  public:
   /// `model` and `options` outlive it. Notes on standard error what the folder asks for and is not
   /// done.
-  TextMaker(const infer::GenerateOptions& options, const io::ModelFolder& model);
+  TextMaker(const GenerateOptions& options, const io::ModelFolder& model);
 
   struct Text {
     std::string said, text;    // the prompt as it is read, and what continues it
@@ -113,21 +112,21 @@ class TextMaker {
   void reserve(int64_t positions, int64_t count);
   void run(std::span<const int32_t> prompt, const Samples& samples, int64_t most,
            const OnToken& on_token);
-  infer::Memory memory() const;
+  Memory memory() const;
   /// Returns the continuations that a beam search finds, at most `count`, the best first.
   std::vector<Text> search(std::span<const int32_t> prompt, int64_t count, int64_t most,
                            bool echoes, const OnText& on_text);
 
-  const infer::GenerateOptions& options_;
+  const GenerateOptions& options_;
   const io::ModelFolder& model_;
-  infer::Sampling sampling_;
+  Sampling sampling_;
   std::set<int32_t> ends_;
-  std::unique_ptr<infer::Batcher> batcher_;
-  std::unique_ptr<infer::Generator> generator_;  // for --no-cache and where no batcher runs
-  int64_t room_ = 0, at_once_ = 0;               // positions of a text, and texts
-  bool has_slid_ = false;                        // a text outgrew the context
+  std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<Generator> generator_;  // for --no-cache and where no batcher runs
+  int64_t room_ = 0, at_once_ = 0;        // positions of a text, and texts
+  bool has_slid_ = false;                 // a text outgrew the context
   int64_t tokens_ = 0;
   double seconds_ = 0;
 };
 
-}  // namespace brrr::cli
+}  // namespace brrr::infer

@@ -1,4 +1,4 @@
-#include "cli/text_maker.h"
+#include "infer/open/text_maker.h"
 
 #include <algorithm>
 #include <deque>
@@ -7,25 +7,25 @@
 #include "base/clock.h"
 #include "base/human.h"
 #include "base/tell.h"
-#include "cli/model_option.h"
 #include "formats/gguf/gguf_file.h"
 #include "infer/beam_search.h"
+#include "infer/open/named_model.h"
 #include "machine/device.h"
 #include "models/causal_lm.h"
 #include "runtime/attention_support.h"
 #include "sampling/continuation.h"
 
-namespace brrr::cli {
+namespace brrr::infer {
 
-infer::Sampling sampling_of(const infer::GenerateOptions& o, const io::GenerationSettings& folder) {
-  infer::Sampling s{.temperature = o.temperature,
-                    .top_k = o.top_k,
-                    .top_p = o.top_p,
-                    .seed = static_cast<uint32_t>(o.seed),
-                    .min_p = o.min_p,
-                    .repetition_penalty = o.repetition_penalty,
-                    .presence_penalty = o.presence_penalty,
-                    .frequency_penalty = o.frequency_penalty};
+Sampling sampling_of(const GenerateOptions& o, const io::GenerationSettings& folder) {
+  Sampling s{.temperature = o.temperature,
+             .top_k = o.top_k,
+             .top_p = o.top_p,
+             .seed = static_cast<uint32_t>(o.seed),
+             .min_p = o.min_p,
+             .repetition_penalty = o.repetition_penalty,
+             .presence_penalty = o.presence_penalty,
+             .frequency_penalty = o.frequency_penalty};
   if (!o.was_given("temperature")) {
     if (folder.temperature) s.temperature = *folder.temperature;
     if (folder.samples == false) s.temperature = 0;
@@ -69,7 +69,7 @@ io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools)
   return std::move(*chat);
 }
 
-int64_t most_new_tokens(const infer::GenerateOptions& options, const io::ModelFolder& model,
+int64_t most_new_tokens(const GenerateOptions& options, const io::ModelFolder& model,
                         int64_t prompt) {
   const io::GenerationSettings& folder = model.generation;
   if (options.was_given("max-new-tokens")) return options.max_new_tokens;
@@ -115,7 +115,7 @@ void add_until_stop(GrowingText& text, std::span<const int32_t> tokens) {
   }
 }
 
-void check_context(const infer::GenerateOptions& options, const io::ModelFolder& model) {
+void check_context(const GenerateOptions& options, const io::ModelFolder& model) {
   const int64_t most = models::longest_generated_text(model.definition->sizes());
   if (options.context > most)
     usage_error("--context {}: the model's context is {}", options.context, counted(most, "token"));
@@ -129,22 +129,22 @@ void note_ignored_settings(const io::ModelFolder& model) {
          setting);
 }
 
-int64_t most_guessed_tokens(const infer::GenerateOptions& options, int64_t texts) {
+int64_t most_guessed_tokens(const GenerateOptions& options, int64_t texts) {
   constexpr int64_t kMost = 64;
   return std::min(kMost, options.prompt_lookup * texts);
 }
 
-TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolder& model)
+TextMaker::TextMaker(const GenerateOptions& options, const io::ModelFolder& model)
     : options_(options),
       model_(model),
       sampling_(sampling_of(options, model.generation)),
       ends_(text_ends(model, options.chat)) {
-  infer::validate(sampling_);
+  validate(sampling_);
   check_context(options, model);
   note_ignored_settings(model);
 }
 
-infer::Memory TextMaker::memory() const {
+Memory TextMaker::memory() const {
   return memory_of(options_, "fewer --max-new-tokens, a shorter prompt");
 }
 
@@ -162,26 +162,26 @@ void TextMaker::reserve(int64_t positions, int64_t count) {
   const RunPrecision precision = precision_of(options_, model_);
   if (options_.cache && runs_block_attention(backend) &&
       !models::is_recurrent(model_.definition->sizes()))
-    batcher_ = std::make_unique<infer::Batcher>(
+    batcher_ = std::make_unique<Batcher>(
         model_.definition, backend, model_.weights,
-        infer::BatcherOptions{.precision = precision.dtype,
-                              .quantization = precision.quantization,
-                              .cache = options_.kv_cache,
-                              .parallel = at_once_,
-                              .prefill_tokens = options_.prefill_tokens,
-                              .context = room_,
-                              .guessed_tokens = most_guessed_tokens(options_, at_once_),
-                              .memory = memory()});
+        BatcherOptions{.precision = precision.dtype,
+                       .quantization = precision.quantization,
+                       .cache = options_.kv_cache,
+                       .parallel = at_once_,
+                       .prefill_tokens = options_.prefill_tokens,
+                       .context = room_,
+                       .guessed_tokens = most_guessed_tokens(options_, at_once_),
+                       .memory = memory()});
   else
-    generator_ = std::make_unique<infer::Generator>(
-        model_.definition, backend, model_.weights,
-        infer::GeneratorOptions{.use_cache = options_.cache,
-                                .precision = precision.dtype,
-                                .quantization = precision.quantization,
-                                .cache = options_.kv_cache,
-                                .context = options_.context,
-                                .positions = room_,
-                                .memory = memory()});
+    generator_ =
+        std::make_unique<Generator>(model_.definition, backend, model_.weights,
+                                    GeneratorOptions{.use_cache = options_.cache,
+                                                     .precision = precision.dtype,
+                                                     .quantization = precision.quantization,
+                                                     .cache = options_.kv_cache,
+                                                     .context = options_.context,
+                                                     .positions = room_,
+                                                     .memory = memory()});
 }
 
 void TextMaker::run(std::span<const int32_t> prompt, const Samples& samples, int64_t most,
@@ -190,10 +190,10 @@ void TextMaker::run(std::span<const int32_t> prompt, const Samples& samples, int
     const auto number = static_cast<uint32_t>(samples.first + i);
     const auto on_token_of_answer = [&on_token, i](int32_t token) { return on_token(i, token); };
     if (!batcher_) {
-      generator_->generate(prompt, most, infer::Sampler(sampling_, number), on_token_of_answer);
+      generator_->generate(prompt, most, Sampler(sampling_, number), on_token_of_answer);
       continue;
     }
-    infer::SequenceRequest request;
+    SequenceRequest request;
     request.prompt.assign(prompt.begin(), prompt.end());
     request.sampling = sampling_;
     request.sample_number = number;
@@ -215,7 +215,7 @@ std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt,
   const int64_t given = std::ssize(prompt);
   if (given > context())
     tell("note: the prompt has {}, {} {}: only the last {} are read\n", counted(given, "token"),
-         context_name(), context(), infer::kept_at_the_end(context()));
+         context_name(), context(), kept_at_the_end(context()));
   const int64_t most = most_new_tokens(options_, model_, given);
   reserve(given + most, options_.beam_size > 1 ? options_.beam_size : samples.count);
   if (options_.beam_size > 1) return search(prompt, samples.count, most, echoes, on_text);
@@ -241,7 +241,7 @@ std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt,
   for (const GrowingText& text : texts) made.push_back({text.prompt(), text.text(), text.ids()});
   seconds_ += watch.seconds();
   // After the last token nothing was read any more.
-  const int64_t read = given > context() ? infer::kept_at_the_end(context()) : given;
+  const int64_t read = given > context() ? kept_at_the_end(context()) : given;
   has_slid_ |= read + longest - 1 > context();
   return made;
 }
@@ -254,19 +254,18 @@ std::vector<TextMaker::Text> TextMaker::search(std::span<const int32_t> prompt, 
     user_error("--beam-size: {} has no attention for caches in blocks; use --device cpu",
                options_.device);
   const Stopwatch watch;
-  std::vector<infer::Hypothesis> found;
-  const infer::BeamSearch search(
-      *batcher_, {prompt.begin(), prompt.end()},
-      {.beams = options_.beam_size,
-       .max_new_tokens = most,
-       .length_penalty = options_.length_penalty,
-       .ends = ends_},
-      [&](std::vector<infer::Hypothesis> all) { found = std::move(all); });
+  std::vector<Hypothesis> found;
+  const BeamSearch search(*batcher_, {prompt.begin(), prompt.end()},
+                          {.beams = options_.beam_size,
+                           .max_new_tokens = most,
+                           .length_penalty = options_.length_penalty,
+                           .ends = ends_},
+                          [&](std::vector<Hypothesis> all) { found = std::move(all); });
   while (batcher_->step()) {
   }
   std::vector<Text> made;
   for (int64_t i = 0; i < std::min(count, std::ssize(found)); ++i) {
-    const infer::Hypothesis& h = found[static_cast<size_t>(i)];
+    const Hypothesis& h = found[static_cast<size_t>(i)];
     GrowingText text(*model_.tokenizer, prompt, ends_, model_.generation.stop_strings);
     add_until_stop(text, h.ids);
     text.finish();
@@ -291,4 +290,4 @@ double TextMaker::tokens_per_second() const {
   return seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
 }
 
-}  // namespace brrr::cli
+}  // namespace brrr::infer

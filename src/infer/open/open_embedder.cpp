@@ -1,19 +1,18 @@
-#include "cli/texts/embedder.h"
+#include "infer/open/open_embedder.h"
 
 #include <utility>
 
 #include "backend/cpu/target.h"
 #include "base/memory.h"
 #include "base/tell.h"
-#include "cli/exported_decoder.h"
-#include "cli/model_option.h"
-#include "cli/runnable_option.h"
 #include "infer/encoder.h"
 #include "infer/layered_embedder.h"
+#include "infer/open/kept_texts.h"
+#include "infer/open/named_model.h"
 #include "infer/table_embedder.h"
 #include "modules/open_module.h"
 
-namespace brrr::cli {
+namespace brrr::infer {
 namespace {
 
 constexpr int64_t kUsualContext = 512;                 // of an encoder whose files do not say
@@ -25,15 +24,14 @@ bool is_there(const fs::path& path) {
 }
 
 /// How the options want vectors to be made, besides what a folder says.
-io::SentenceSettings settings_by(io::SentenceSettings settings,
-                                 const infer::EmbedOptions& options) {
+io::SentenceSettings settings_by(io::SentenceSettings settings, const EmbedOptions& options) {
   for (const auto& [name, pooling] : models::poolings())
     if (name == options.pooling) settings.task.pooling = {pooling};
   if (!options.normalize) settings.keep_lengths();
   return settings;
 }
 
-io::SentenceSettings settings_of(const fs::path& folder, const infer::EmbedOptions& options) {
+io::SentenceSettings settings_of(const fs::path& folder, const EmbedOptions& options) {
   return settings_by(io::read_sentence_settings(folder), options);
 }
 
@@ -53,7 +51,7 @@ int64_t prompt_tokens(const io::Tokenizer& tokenizer, const std::string& prompt)
 }
 
 /// Leaves the prompt's tokens out of pooling, where the folder wants that.
-void leave_prompt_out(OpenEmbedder& open, const infer::EmbedOptions& options, TextRole role) {
+void leave_prompt_out(OpenEmbedder& open, const EmbedOptions& options, TextRole role) {
   if (open.settings.pools_prompt) return;
   open.settings.task.prompt_tokens =
       prompt_tokens(*open.tokenizer, prompt_of(open.settings, options, role));
@@ -62,11 +60,11 @@ void leave_prompt_out(OpenEmbedder& open, const infer::EmbedOptions& options, Te
 /// The modules behind the pooling.
 void add_layers(OpenEmbedder& open) {
   if (open.settings.layers.empty()) return;
-  open.vectors = std::make_unique<infer::LayeredEmbedder>(std::move(open.vectors),
-                                                          open.settings.layers, cpu::cpu_backend());
+  open.vectors = std::make_unique<LayeredEmbedder>(std::move(open.vectors), open.settings.layers,
+                                                   cpu::cpu_backend());
 }
 
-OpenEmbedder open_table(io::SentenceSettings settings, const infer::EmbedOptions& options) {
+OpenEmbedder open_table(io::SentenceSettings settings, const EmbedOptions& options) {
   const io::SentenceTable& table = *settings.table;
   const std::string name = table.folder.string();
   if (options.device == "cuda")
@@ -86,7 +84,7 @@ OpenEmbedder open_table(io::SentenceSettings settings, const infer::EmbedOptions
   // tokenizer.json's own truncation holds for StaticEmbedding, which has no other.
   if (const auto longest = open.tokenizer->input_lengths().longest; is_static && longest)
     settings.longest = static_cast<int64_t>(*longest);
-  auto vectors = std::make_unique<infer::TableEmbedder>(table, settings.task);
+  auto vectors = std::make_unique<TableEmbedder>(table, settings.task);
   if (open.tokenizer->vocab_size() > vectors->vocabulary())
     user_error("{}: the tokenizer has {} tokens, and the table {}", name,
                open.tokenizer->vocab_size(), vectors->vocabulary());
@@ -111,13 +109,13 @@ void check_case(const io::SentenceSettings& settings, const fs::path& folder,
 }
 
 void say_pooling(const io::SentenceSettings& settings, const fs::path& folder,
-                 const infer::EmbedOptions& options) {
+                 const EmbedOptions& options) {
   if (!settings.is_said && options.pooling.empty())
     tell("note: {} does not say how to pool token vectors: using their mean (see --pooling)\n",
          folder.string());
 }
 
-OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOptions& options,
+OpenEmbedder open_module_embedder(const ModuleFiles& files, const EmbedOptions& options,
                                   TextRole role) {
   OpenEmbedder open;
   open.path = files.file;
@@ -138,18 +136,18 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOp
   leave_prompt_out(open, options, role);
   const std::optional<int64_t> context =
       is_alone ? longest_of(*runnable) : io::read_context(folder);
-  const infer::EncoderTask task{
+  const EncoderTask task{
       .name = files.file.string(),
       .task = open.settings.task,
       .context = context.value_or(std::max(kUsualContext, open.settings.longest.value_or(0)))};
-  auto vectors = std::make_unique<infer::Encoder>(
+  auto vectors = std::make_unique<Encoder>(
       runnable, machine::backend_for(options.device), task,
-      infer::EncoderOptions{.precision = dtype_of_precision(options.precision),
-                            .quantization = quantization_of_precision(options.precision),
-                            .batch_size = options.batch_size,
-                            .batch_tokens = options.batch_tokens,
-                            .memory = memory_of(options, "a smaller --max-length"),
-                            .beside = bytes_of_texts(options, 0)});
+      EncoderOptions{.precision = dtype_of_precision(options.precision),
+                     .quantization = quantization_of_precision(options.precision),
+                     .batch_size = options.batch_size,
+                     .batch_tokens = options.batch_tokens,
+                     .memory = memory_of(options, "a smaller --max-length"),
+                     .beside = bytes_of_texts(options, 0)});
   open.context = vectors->context();
   if (vectors->is_pooled() && !options.pooling.empty())
     usage_error("--pooling: {} gives whole vectors, which are not pooled again",
@@ -165,7 +163,7 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOp
 
 }  // namespace
 
-std::string prompt_of(const io::SentenceSettings& settings, const infer::EmbedOptions& options,
+std::string prompt_of(const io::SentenceSettings& settings, const EmbedOptions& options,
                       TextRole role) {
   // As sentence-transformers' encode_query() and encode_document() choose them.
   std::vector<std::string> names;
@@ -183,7 +181,7 @@ std::string prompt_of(const io::SentenceSettings& settings, const infer::EmbedOp
               settings.model.string(), known.empty() ? "none" : known);
 }
 
-OpenEmbedder open_embedder(const infer::EmbedOptions& options, TextRole role) {
+OpenEmbedder open_embedder(const EmbedOptions& options, TextRole role) {
   if (const ModuleFiles files = module_files(options.model); !files.file.empty())
     return open_module_embedder(files, options, role);
   OpenEmbedder open;
@@ -201,10 +199,10 @@ OpenEmbedder open_embedder(const infer::EmbedOptions& options, TextRole role) {
   open.context = open.folder->definition->sizes().context;
   check_case(open.settings, folder, *open.tokenizer);
   say_pooling(open.settings, folder, options);
-  open.vectors = std::unique_ptr<infer::Embedder>(
-      new infer::Encoder(encoder_of(*open.folder, options)));  // an Encoder cannot be moved
+  open.vectors = std::unique_ptr<Embedder>(
+      new Encoder(encoder_of(*open.folder, options)));  // an Encoder cannot be moved
   add_layers(open);
   return open;
 }
 
-}  // namespace brrr::cli
+}  // namespace brrr::infer
