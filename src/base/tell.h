@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,9 +12,11 @@
 namespace brrr {
 
 /// Text that may hold any byte.
-inline void tell_text(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stderr) < text.size()) std::clearerr(stderr);
-}
+void tell_text(std::string_view text);
+
+/// Where text goes instead of standard error: the library's caller decides. An empty function:
+/// standard error again.
+void set_tell_sink(std::function<void(std::string_view)> sink);
 
 template <typename... Args>
 void tell(fmt::format_string<Args...> text, Args&&... args) {

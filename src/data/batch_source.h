@@ -81,7 +81,8 @@ void check_options(const BatchOptions& options);
 struct Batch {
   struct Tensor {
     std::string_view name;  // a literal: batches outlive their source
-    std::variant<std::vector<int32_t>, std::vector<float>> numbers;
+    /// The last kind holds the bytes of any other dtype.
+    std::variant<std::vector<int32_t>, std::vector<float>, std::vector<std::byte>> numbers;
 
     size_t size() const;
     std::span<const std::byte> bytes() const;

@@ -74,6 +74,14 @@ class Parser {
     parse_lines();
     return std::move(graph_);
   }
+  /// The text is one line of attributes in braces.
+  Attrs run_attributes() {
+    if (!next_line() || !accept("{")) fail("expected attributes in braces");
+    Attrs attrs = accept("}") ? Attrs() : attributes();
+    skip_spaces();
+    if (at_ != line_.size()) fail("expected the end of the attributes");
+    return attrs;
+  }
 
  private:
   bool next_line() {
@@ -314,6 +322,17 @@ class Parser {
     }
     return number;
   }
+  /// To the brace that ends them.
+  Attrs attributes() {
+    Attrs attrs;
+    do {
+      const std::string key(word());
+      expect("=");
+      attrs.set(key, attr_value());
+    } while (accept(","));
+    expect("}");
+    return attrs;
+  }
   // Whatever the graph itself refuses (a name taken twice, a bad symbol) gets its line too.
   void parse_line_or_fail() {
     try {
@@ -379,15 +398,7 @@ class Parser {
       while (accept(","));
       expect(")");
     }
-    Attrs attrs;
-    if (accept("{")) {
-      do {
-        const std::string key(word());
-        expect("=");
-        attrs.set(key, attr_value());
-      } while (accept(","));
-      expect("}");
-    }
+    Attrs attrs = accept("{") ? attributes() : Attrs();
     if (accept("@")) {
       const size_t begin = at_;
       while (at_ < line_.size() && !is_space(line_[at_])) ++at_;
@@ -425,6 +436,13 @@ class Parser {
 }  // namespace
 
 Graph parse(std::string_view text, const OpLookup& lookup) { return Parser(text, lookup).run(); }
+
+Attrs parse_attrs(std::string_view text) {
+  const size_t begin = text.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return {};
+  const std::string whole = text[begin] == '{' ? std::string(text) : fmt::format("{{{}}}", text);
+  return Parser(whole, [](std::string_view) { return nullptr; }).run_attributes();
+}
 
 std::string to_dot(const Graph& graph) {
   std::string out = "digraph brrr {\n  rankdir=TB; node [shape=box, fontname=\"monospace\"];\n";

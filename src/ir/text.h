@@ -30,6 +30,9 @@ std::string print_node(const Graph& graph, NodeId id);
 /// The inverse of print. Throws UserError "graph text, line N, column M: ..." for anything else,
 /// types that infer does not confirm included. Empty lines and lines that begin with # are skipped.
 Graph parse(std::string_view text, const OpLookup& lookup);
+/// The inverse of Attrs::str(): "{axis=1, eps=1e-05}"; the braces may be left out. Throws
+/// UserError.
+Attrs parse_attrs(std::string_view text);
 
 std::string to_dot(const Graph& graph);
 

@@ -109,6 +109,14 @@ Tensors tensors_of(const Engine& engine, bool parameters) {
 
 }  // namespace
 
+void write_parameters(const fs::path& file, const Engine& engine) {
+  io::write_safetensors(file, tensors_of(engine, true).views);
+}
+
+void write_optimizer_state(const fs::path& file, const Engine& engine) {
+  io::write_safetensors(file, tensors_of(engine, false).views);
+}
+
 void write_model(const fs::path& folder, const ModelParts& parts) {
   io::write_model_files(folder, parts.model, tensors_of(parts.engine, true).views);
   if (parts.tokenizer != nullptr) parts.tokenizer->save(folder);
@@ -128,8 +136,7 @@ void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOp
                      const TrainerState& state) {
   io::CheckpointWriter writer(run, state.step);
   write_model(writer.folder(), parts);
-  io::write_safetensors(writer.path("optimizer.safetensors"),
-                        tensors_of(parts.engine, false).views);
+  write_optimizer_state(writer.path("optimizer.safetensors"), parts.engine);
   write_file_atomically(writer.path("train_config.json"), to_json(options));
   write_file_atomically(writer.path("trainer_state.json"), to_json(state));
   writer.commit();
@@ -144,9 +151,8 @@ void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOp
   io::prune(run, prune_options);
 }
 
-namespace {
-
-void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::string& optim) {
+void load_optimizer_state(const fs::path& path, Engine& engine, const std::string& optim) {
+  const io::SafetensorsFile file(path);
   std::set<std::string> wanted;
   for (const StateInfo& s : engine.states()) {
     if (!is_kept_between_steps(s.role)) continue;
@@ -166,8 +172,6 @@ void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::
       user_error("{}: holds the state '{}' of another optimizer; this run's is {}", file.what(),
                  t.name, optim);
 }
-
-}  // namespace
 
 namespace {
 
@@ -206,7 +210,7 @@ void check_resumable(const io::Checkpoint& checkpoint) {
 TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Model& model,
                              const std::string& optim) {
   load_weights(folder, engine, model);
-  load_optimizer(io::SafetensorsFile(folder / "optimizer.safetensors"), engine, optim);
+  load_optimizer_state(folder / "optimizer.safetensors", engine, optim);
   const fs::path state = folder / "trainer_state.json";
   return trainer_state_from_json(read_file(state), state.string());
 }

@@ -56,9 +56,16 @@ struct ModelParts {
   std::string generation_config = {};  // generation_config.json of the model it began as; "": none
 };
 
+/// Writes the parameters as safetensors.
+void write_parameters(const fs::path& file, const Engine& engine);
+/// Writes what the optimizer keeps between steps as safetensors.
+void write_optimizer_state(const fs::path& file, const Engine& engine);
+/// Reads it back. Throws UserError unless names and types agree exactly. `optim`: the optimizer of
+/// this run, for errors.
+void load_optimizer_state(const fs::path& file, Engine& engine, const std::string& optim);
+
 /// Writes model.safetensors, config.json, the tokenizer or preprocessor_config.json, and
-/// generation_config.json into an existing
-/// folder.
+/// generation_config.json into an existing folder.
 void write_model(const fs::path& folder, const ModelParts& parts);
 
 /// The same for the run folder itself at the end of a run, with a checksum.

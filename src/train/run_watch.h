@@ -74,6 +74,8 @@ class RunObserver {
     static_cast<void>(step), static_cast<void>(texts);
   }
   virtual void health(const HealthNote& note) { static_cast<void>(note); }
+  /// Asked after each step: whether the run is to save a checkpoint and end.
+  virtual bool wants_stop() const { return false; }
 };
 
 class RunWatch {

@@ -218,13 +218,15 @@ class Trainer {
       if (step > 0 && (last || due(step, options_.interval(options_.sample_steps))))
         write_samples();
       result_.signal = machine::SignalGuard::received();
+      result_.was_stopped = observer_ != nullptr && observer_->wants_stop();
+      const bool ends = last || result_.signal != 0 || result_.was_stopped;
       const bool keeps_best = options_.load_best_model_at_end && state().best_step == step;
-      if (step > first && (last || result_.signal != 0 || keeps_best ||
-                           due(step, options_.interval(options_.save_steps)))) {
+      if (step > first &&
+          (ends || keeps_best || due(step, options_.interval(options_.save_steps)))) {
         state().seconds = seconds_before_ + since_start.seconds();
         save();
       }
-      if (last || result_.signal != 0) break;
+      if (ends) break;
 
       const Stopwatch watch;
       const double waited_before = open_->loader().seconds_waited();
@@ -399,6 +401,7 @@ class Trainer {
     state().log_bytes = log_->bytes();
     open_->save_checkpoint_in(result_.run_dir);
   }
+  bool was_interrupted() const { return result_.signal != 0 || result_.was_stopped; }
   TrainerState& state() { return open_->state(); }
   const TrainerState& state() const { return open_->state(); }
   Session& session() { return open_->session(); }
@@ -412,7 +415,7 @@ class Trainer {
 
   // --load-best-model-at-end: the weights of the best evaluation, which a checkpoint keeps.
   void take_best() {
-    if (!options_.load_best_model_at_end || result_.signal != 0 || state().best_step < 0 ||
+    if (!options_.load_best_model_at_end || was_interrupted() || state().best_step < 0 ||
         state().best_step == state().step)
       return;
     if (!load_weights_of(result_.run_dir, state().best_step, session().engine(), open_->model(),
@@ -443,7 +446,7 @@ class Trainer {
     result_.seconds = seconds_before_ + machine::process_age_seconds();
     watch_memory();
     result_.process_peak_bytes = peak_resident_bytes();
-    if (result_.signal == 0) log_->finished(state().step, figures());
+    if (!was_interrupted()) log_->finished(state().step, figures());
     if (result_.needed_peak_bytes > result_.memory_limit)
       say(fmt::format("note: {} were needed, more than the limit of {}: please report this",
                       memory_text(result_.needed_peak_bytes), memory_text(result_.memory_limit)));

@@ -53,6 +53,7 @@ struct TrainResult {
   std::vector<HealthNote> health;  // what was not as it should be
   std::string health_summary;      // in a line, or ""
   int signal = 0;                  // that ended the run after saving, or 0
+  bool was_stopped = false;        // by the observer, after saving
   bool was_complete = false;       // nothing was left to do: nothing was done
   TrainOptions options;  // of the run: for a resumed one the recorded ones, but for what is new
 };
@@ -60,6 +61,9 @@ struct TrainResult {
 /// Trains as the options say. Progress and messages go to stderr. `observer` may look on. Throws
 /// UserError.
 TrainResult train(const TrainOptions& options, RunObserver* observer = nullptr);
+
+/// The result as one line of JSON.
+std::string result_json(const TrainResult& result);
 
 /// Throws UserError (exit 2) where the user asked for another architecture than that of the model.
 void check_architecture(const TrainOptions& options, const models::Model& model,

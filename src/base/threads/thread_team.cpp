@@ -1,4 +1,5 @@
 #include "base/threads/thread_team.h"
+#include "base/threads/thread_local.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -89,8 +90,8 @@ class PreemptionMonitor {
   int most_ = kMostMembers;
 };
 
-thread_local bool at_work = false;
-thread_local int own_slot = 0;
+BRRR_THREAD_LOCAL bool at_work = false;
+BRRR_THREAD_LOCAL int own_slot = 0;
 
 /// Sets the calling thread's state for the pieces it runs.
 class AtWork {

@@ -1,4 +1,5 @@
 #include "text/bpe/tokenizer_bpe.h"
+#include "base/threads/thread_local.h"
 
 #include <algorithm>
 #include <bit>
@@ -246,7 +247,7 @@ void BpeEncoder::merge_word(const uint8_t* p, size_t length, std::vector<int32_t
       return;
     }
   }
-  thread_local std::vector<uint32_t> symbols;
+  BRRR_THREAD_LOCAL std::vector<uint32_t> symbols;
   symbols.clear();
   add_symbols(p, length, symbols);
   if (symbols.size() <= kLongestScan) {

@@ -1,4 +1,5 @@
 #include "text/patterns/split_pattern.h"
+#include "base/threads/thread_local.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -86,7 +87,7 @@ SplitPattern SplitPattern::literal(std::string_view text, const std::string& whe
 
 std::optional<std::pair<size_t, size_t>> SplitPattern::find(std::string_view text,
                                                             size_t from) const {
-  thread_local const Matcher matcher;
+  BRRR_THREAD_LOCAL const Matcher matcher;
   const int found =
       pcre2_match(static_cast<const pcre2_code*>(code_.get()), as_bytes(text.data()), text.size(),
                   from, PCRE2_NO_UTF_CHECK, matcher.data.get(), matcher.context.get());

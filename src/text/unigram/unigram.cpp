@@ -1,4 +1,5 @@
 #include "text/unigram/unigram.h"
+#include "base/threads/thread_local.h"
 
 #include <algorithm>
 #include <cmath>
@@ -51,7 +52,7 @@ void UnigramEncoder::encode_piece(std::string_view piece, std::vector<int32_t>& 
   if (piece.size() >= kUnreached)
     user_error("a text of {} bytes cannot be encoded at once: the limit is 4 GiB; split it",
                piece.size());
-  thread_local std::vector<BestPath<Sum>> best;
+  BRRR_THREAD_LOCAL std::vector<BestPath<Sum>> best;
   best.clear();
   best.resize(piece.size() + 1);
   const uint8_t* const begin = as_bytes(piece.data());

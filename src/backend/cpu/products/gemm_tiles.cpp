@@ -26,6 +26,7 @@
 #include "backend/cpu/products/register_tiles.h"
 #include "backend/cpu/products/tile_product.h"
 #include "base/threads/parallel.h"
+#include "base/threads/thread_local.h"
 
 namespace brrr::cpu {
 namespace {
@@ -125,12 +126,12 @@ void run_amx(const GemmBatch& batch) {
 }  // namespace
 
 TeamMemory team_memory() {
-  thread_local PackBuffer buffer(kTeamBytes);
+  BRRR_THREAD_LOCAL PackBuffer buffer(kTeamBytes);
   auto* a = reinterpret_cast<uint16_t*>(buffer.data());
   return {a, a + kTeamWords, reinterpret_cast<float*>(a + 2 * kTeamWords)};
 }
 float* own_sums() {
-  thread_local PackBuffer buffer(kOwnBytes);
+  BRRR_THREAD_LOCAL PackBuffer buffer(kOwnBytes);
   return buffer.data();
 }
 

@@ -7,6 +7,7 @@
 #include "backend/cpu/quantized/integer_kernels.h"
 #include "base/panels.h"
 #include "base/threads/parallel.h"
+#include "base/threads/thread_local.h"
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
@@ -61,14 +62,14 @@ struct Workspace {
 constexpr int64_t kWorkspace = kPackedB + kPackedTail + kRowPanels + kSums;
 
 Workspace workspace() {
-  thread_local PackBuffer buffer(kWorkspace * int64_t{sizeof(float)});
+  BRRR_THREAD_LOCAL PackBuffer buffer(kWorkspace * int64_t{sizeof(float)});
   float* p = buffer.data();
   return {p, p + kPackedB + kPackedTail, p + kPackedB + kPackedTail + kRowPanels};
 }
 
 /// The chunk of A that a team shares: it belongs to the thread that called gemm.
 float* packed_a() {
-  thread_local PackBuffer buffer(kPackedA * int64_t{sizeof(float)});
+  BRRR_THREAD_LOCAL PackBuffer buffer(kPackedA * int64_t{sizeof(float)});
   return buffer.data();
 }
 
