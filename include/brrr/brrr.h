@@ -7,6 +7,9 @@
 //     auto outputs = model.run({{"x", brrr::Tensor::of<float>({1, 3}, {1, 2, 3})}});
 //     float first = outputs.at("y").as<float>()[0];
 //
+// All names stand in the inline namespace brrr::v1, which differs from the library's own: both may
+// be linked into one program.
+//
 // What goes wrong is thrown as brrr::Error, whose what() is one line that names the file, the input
 // and the way out. An object is used by one thread at a time. Objects that were moved from may only
 // be destroyed or assigned to.
@@ -17,9 +20,9 @@
 #include "brrr/tensor.h"
 #include "brrr/text.h"
 
-namespace brrr {
+namespace brrr::inline v1 {
 
 /// "0.1.0"
 inline std::string version() { return brrr_version(); }
 
-}  // namespace brrr
+}  // namespace brrr::inline v1

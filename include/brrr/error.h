@@ -10,7 +10,7 @@
 
 #include "brrr/brrr_c.h"
 
-namespace brrr {
+namespace brrr::inline v1 {
 
 /// A file, a shape, a name or an option is wrong, or something does not fit into memory.
 class Error : public std::runtime_error {
@@ -86,4 +86,4 @@ class Caught {
 };
 
 }  // namespace detail
-}  // namespace brrr
+}  // namespace brrr::inline v1

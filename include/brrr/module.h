@@ -9,7 +9,7 @@
 
 #include "brrr/tensor.h"
 
-namespace brrr {
+namespace brrr::inline v1 {
 
 /// What a module declares of an input or an output.
 struct TensorInfo {
@@ -85,4 +85,4 @@ class Module {
   detail::Handle<brrr_module, &brrr_module_free> handle_;
 };
 
-}  // namespace brrr
+}  // namespace brrr::inline v1

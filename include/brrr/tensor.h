@@ -12,7 +12,7 @@
 
 #include "brrr/error.h"
 
-namespace brrr {
+namespace brrr::inline v1 {
 
 enum class DType {
   f32 = BRRR_F32,
@@ -136,4 +136,4 @@ class Tensor {
 /// Tensors by name.
 using Tensors = std::vector<std::pair<std::string, Tensor>>;
 
-}  // namespace brrr
+}  // namespace brrr::inline v1

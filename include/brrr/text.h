@@ -11,7 +11,7 @@
 
 #include "brrr/tensor.h"
 
-namespace brrr {
+namespace brrr::inline v1 {
 
 class Tokenizer {
  public:
@@ -119,8 +119,8 @@ class Generator {
   using OnText = std::function<bool(size_t answer, std::string_view text)>;
   /// What follows each prompt; all are answered at once, each with the text that it has alone.
   /// An exception of `on_text` stops generation and is thrown on.
-  std::vector<std::string> generate(const std::vector<std::string>& prompts,
-                                    const OnText& on_text = {}) {
+  std::vector<std::string> generate_all(const std::vector<std::string>& prompts,
+                                        const OnText& on_text = {}) {
     struct Context {
       const OnText& on_text;
       detail::Caught caught;
@@ -140,7 +140,7 @@ class Generator {
     return made;
   }
   std::string generate(const std::string& prompt, const OnText& on_text = {}) {
-    return generate(std::vector<std::string>{prompt}, on_text)[0];
+    return generate_all({prompt}, on_text)[0];
   }
 
  private:
@@ -148,4 +148,4 @@ class Generator {
   detail::Handle<brrr_generator, &brrr_generator_free> handle_;
 };
 
-}  // namespace brrr
+}  // namespace brrr::inline v1

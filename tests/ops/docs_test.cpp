@@ -5,6 +5,7 @@
 
 #include <cctype>
 #include <map>
+#include <set>
 
 #include "base/env.h"
 #include "base/file.h"
@@ -71,6 +72,73 @@ std::string ops_page() {
     }
   }
   return out;
+}
+
+/// The text as comment lines of at most 100 characters.
+std::string comment_of(const std::string& text) {
+  constexpr size_t kWidth = 100;
+  std::string out, line = "///";
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    if (line.size() + 1 + word.size() > kWidth) {
+      out += line + "\n";
+      line = "///";
+    }
+    line += " " + word;
+    at = end + 1;
+  }
+  return out + line + "\n";
+}
+
+/// include/brrr/ops.h: a function for each op.
+std::string ops_header() {
+  std::string out =
+      "#pragma once\n// clang-format off\n"
+      "// Every op as a function. Generated from the op table by tests/ops/docs_test.cpp; do not\n"
+      "// edit. Ops with attributes take them as text, \"{axis=1, eps=1e-05}\", as docs/ops.md "
+      "names\n"
+      "// them; graph.h has friendlier functions for what models are usually written with.\n\n"
+      "#include <initializer_list>\n#include <string>\n#include <vector>\n\n"
+      "#include \"brrr/graph.h\"\n\nnamespace brrr::inline v1::ops {\n";
+  const std::set<std::string> unary{
+#define BRRR_NAMES(name) #name,
+      BRRR_UNARY_OPS(BRRR_NAMES)};
+  const std::set<std::string> binary{BRRR_BINARY_OPS(BRRR_NAMES)};
+#undef BRRR_NAMES
+  for (const OpDef* op : all_ops()) {
+    const std::string name = op->name == "if" ? "if_" : std::string(op->name);
+    out += "\n" + comment_of(op->doc + ".");
+    if (unary.contains(op->name))
+      out += fmt::format("inline Value {}(const Value& x) {{ return call(\"{}\", {{x}})[0]; }}\n",
+                         name, op->name);
+    else if (binary.contains(op->name))
+      out += fmt::format(
+          "inline Value {}(const Value& a, const Value& b) {{\n  return call(\"{}\", {{a, "
+          "b}})[0];\n}}\n",
+          name, op->name);
+    else if (op->op_class == OpClass::leaf)
+      out += fmt::format(
+          "inline std::vector<Value> {}(Graph& graph, const std::string& attributes) {{\n  return "
+          "call(graph.handle(), \"{}\", {{}}, attributes);\n}}\n",
+          name, op->name);
+    else
+      out += fmt::format(
+          "inline std::vector<Value> {}(std::initializer_list<Value> operands,\n"
+          "                                const std::string& attributes = \"\") {{\n  return "
+          "call(\"{}\", operands, attributes);\n}}\n",
+          name, op->name);
+  }
+  return out + "\n}  // namespace brrr::inline v1::ops\n";
+}
+
+TEST(Docs, OpsHeaderIsTheOpTable) {
+  const fs::path path = fs::path(BRRR_SOURCE_DIR) / "include/brrr/ops.h";
+  const std::string page = ops_header();
+  if (env::get("BRRR_UPDATE")) write_file_atomically(path, page);
+  ASSERT_TRUE(fs::exists(path)) << "run with BRRR_UPDATE=1";
+  EXPECT_EQ(read_file(path), page) << "stale: BRRR_UPDATE=1 test_ops --gtest_filter=Docs.*";
 }
 
 TEST(Docs, OpsPageIsTheOpTable) {
