@@ -2,6 +2,8 @@
 // What the files of the C interface (include/brrr/brrr_c.h) share: errors become statuses, handles
 // are checked, options become the key-value pairs of the option tables.
 
+#include <brrr/brrr_c.h>
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,7 +12,6 @@
 #include "base/errors.h"
 #include "base/host_tensor.h"
 #include "base/options.h"
-#include "brrr/brrr_c.h"
 
 /// A tensor over memory that `keep` holds.
 struct brrr_tensor {
