@@ -2,8 +2,9 @@
 // of ResNet-50 with weights as inference has them (packed before), and those of CIFAR's ResNet-20
 // with their two derivatives (plain weights, packed in each call). oneDNN chooses the layout of the
 // weights, and in the column "blocked" that of the pictures, too; nobody counts reorders of those.
+// With --winograd, the 3 x 3 layers by Winograd's algorithm against our plain sum instead.
 //
-//   micro_conv [--cpu-time] [--reps N] [--batch N]
+//   micro_conv [--cpu-time] [--reps N] [--batch N] [--winograd]
 //       Table in Markdown: GFLOP/s from the median. --cpu-time: one thread, timed by the processor
 //       time it got, for machines that are busy with other work.
 
@@ -27,6 +28,7 @@
 #include "base/threads/parallel.h"
 #include "ops/ops.h"
 #include "ops/spatial/conv.h"
+#include "ops/spatial/winograd.h"
 
 namespace brrr {
 namespace {
@@ -176,7 +178,8 @@ std::vector<double> medians(const std::vector<std::function<void()>>& calls, dou
   return result;
 }
 
-Value our_node(Graph& g, const Layer& l, int64_t batch, Direction direction, bool panels) {
+Value our_node(Graph& g, const Layer& l, int64_t batch, Direction direction, bool panels,
+               int64_t winograd = 0) {
   const int64_t pad = l.kernel / 2, out = (l.size + 2 * pad - l.kernel) / l.stride + 1;
   const Windows windows{{l.stride, l.stride}, {1, 1}, {pad, pad, pad, pad}, true};
   const Shape picture{batch, l.size, l.size, l.channels}, result{batch, out, out, l.outputs},
@@ -188,9 +191,11 @@ Value our_node(Graph& g, const Layer& l, int64_t batch, Direction direction, boo
   if (direction == Direction::weights)
     return conv_weight_grad(x, g.input("dy", result, DType::f32), {l.kernel, l.kernel}, windows, 1);
   if (!panels) return conv(x, g.input("w", weight, DType::f32), std::nullopt, windows, 1);
-  Type matrix{DType::f32, {l.outputs, l.kernel * l.kernel * l.channels}};
+  const int64_t size = winograd != 0 ? ops::winograd_size(winograd) : l.kernel;
+  Type matrix{DType::f32, {l.outputs, size * size * l.channels}};
   matrix.storage.layout = Layout::transposed_panels;
-  return conv_by_matrix(x, g.input("w", matrix), {l.kernel, l.kernel}, std::nullopt, windows, 1);
+  return conv_by_matrix(x, g.input("w", matrix), {l.kernel, l.kernel}, std::nullopt, windows, 1,
+                        winograd);
 }
 
 void table(const char* title, std::span<const Layer> layers, int64_t batch, Direction direction,
@@ -219,19 +224,47 @@ void table(const char* title, std::span<const Layer> layers, int64_t batch, Dire
              sums[2] * 1e3, std::min(sums[1], sums[2]) / sums[0]);
 }
 
+void winograd_table(const char* title, std::span<const Layer> layers, int64_t batch) {
+  fmt::print("\n3 x 3 layers of {}, batch {}, {} thread{}, {}\n\n", title, batch, thread_count(),
+             thread_count() == 1 ? "" : "s", cpu::isa_name(cpu::best_isa()));
+  fmt::print(
+      "| layer | plain sum, ms | GFLOP/s | tiles of 2, ms | tiles of 4, ms | plain / better |\n");
+  fmt::print("|---|---|---|---|---|---|\n");
+  for (const Layer& l : layers) {
+    if (l.kernel != 3 || l.stride != 1) continue;
+    const double flops = 18.0 * static_cast<double>(batch * l.size * l.size) *
+                         static_cast<double>(l.outputs * l.channels);
+    OurNode plain([&](Graph&g) { return our_node(g, l, batch, Direction::forward, true); }),
+        two([&](Graph&g) { return our_node(g, l, batch, Direction::forward, true, 2); }),
+        four([&](Graph&g) { return our_node(g, l, batch, Direction::forward, true, 4); });
+    const auto s = medians({[&] { plain.run(); }, [&] { two.run(); }, [&] { four.run(); }}, flops);
+    fmt::print("| {0}x{0}x{1} -> {2} | {3:.2f} | {4:.0f} | {5:.2f} | {6:.2f} | {7:.2f} |\n", l.size,
+               l.channels, l.outputs, s[0] * 1e3, flops / s[0] * 1e-9, s[1] * 1e3, s[2] * 1e3,
+               s[0] / std::min(s[1], s[2]));
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 }  // namespace brrr
 
 int main(int argc, char** argv) {
   using namespace brrr;
   int64_t batch = 1;
+  bool winograd = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--cpu-time") use_cpu_time = true;
+    if (word == "--winograd") winograd = true;
     if (word == "--reps" && i + 1 < argc) reps = std::max(1, std::atoi(argv[++i]));
     if (word == "--batch" && i + 1 < argc) batch = std::max(1, std::atoi(argv[++i]));
   }
   if (use_cpu_time) set_thread_count(1);
+  if (winograd) {
+    winograd_table("ResNet-50", kResNet50, batch);
+    winograd_table("ResNet-20", kResNet20, batch);
+    return 0;
+  }
   table("ResNet-50, forward", kResNet50, batch, Direction::forward, true);
   for (const auto& [title, direction] : {std::pair("forward", Direction::forward),
                                          {"derivative in x", Direction::data},

@@ -22,7 +22,7 @@
   X(silu_grad) X(dropout) X(quantize) X(quantize_scale) X(fake_quantize) X(scaled_matmul) X(fused)               \
   X(matmul) X(linear) X(attention) X(attention_grad) X(linear_cross_entropy)                    \
   X(linear_cross_entropy_grad) X(linear_cross_entropy_step) X(cross_entropy)                    \
-  X(cross_entropy_grad) X(conv) X(conv_transpose) X(conv_weight_grad) X(max_pool) X(max_pool_grad)  \
+  X(cross_entropy_grad) X(conv) X(conv_transpose) X(conv_weight_grad) X(winograd_weight) X(max_pool) X(max_pool_grad)  \
   X(sum_pool) X(batch_norm) X(batch_norm_grad) X(lstm) X(lstm_grad) X(gru) X(gru_grad)          \
   X(sum) X(max) X(min) X(product) X(softmax) X(softmax_grad) X(layer_norm) X(layer_norm_grad)   \
   X(rms_norm) X(rms_norm_grad) X(argmax) X(sort) X(cumsum) X(cumprod) X(rotary) X(reshape)      \

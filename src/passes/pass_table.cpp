@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "passes/layout/channels_last.h"
+#include "passes/layout/winograd.h"
 #include "passes/precision/fake_quantize.h"
 #include "passes/precision/quantize_cache.h"
 #include "passes/weights/gather_first.h"
@@ -269,6 +270,13 @@ void write_weights(TableWriter& t) {
         with_notes([](const Graph& g, Context c, Notes* notes) {
           return weight_panels(g, c.target, c.options.refresher, notes);
         }));
+  t.may(
+      "winograd", "same as window_panels",
+      [](Context c) { return c.options.refresher == Refresher::loader && derives_weights(c); },
+      {.needs = {decomposed}, .before = {deriving_weights}}, "passes/layout/winograd.cpp",
+      "Computes 3 x 3 convolutions of f32 pictures with channels last by Winograd's algorithm, "
+      "where that is faster.",
+      for_target(winograd));
   t.may(
       "window_panels",
       "inference whose parameters are written once, unless derive_weights is disabled",

@@ -15,6 +15,7 @@
 #include "ops/ops.h"
 #include "ops/recurrent.h"
 #include "ops/spatial/conv.h"
+#include "ops/spatial/winograd.h"
 #include "passes/passes.h"
 #include "support/each_isa.h"
 #include "support/engine_run.h"
@@ -186,6 +187,13 @@ void add_images(std::vector<Case>& list) {
         const Value y = conv_by_matrix(x, stored(72, bits), {3, 3}, bias, same, 1);
         p.output(relu(y + residual));
         p.output(gelu(conv_by_matrix(y, stored(40, bits), {1, 1}, bias, skip, 1)));
+      }
+      if (t != f32) return;
+      for (const int64_t tile : {2, 4}) {
+        const int64_t places = ops::winograd_size(tile) * ops::winograd_size(tile);
+        const Value y = conv_by_matrix(x, stored(places * 8, 0), {3, 3}, bias, same, 1, tile);
+        p.output(relu(y + residual));
+        p.output(gelu(y));
       }
     });
     add("convolutions of a few windows", [=](Piece& p) {

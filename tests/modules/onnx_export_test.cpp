@@ -88,8 +88,8 @@ reference::Tensors inputs_of(const Sample& sample) {
 
 bool is_of_inference(const OpDef& op) {
   return !op.updates_parameters && !op.is_gradient && !op.draws_random && op.id != Op::fused &&
-         op.op_class != OpClass::optimizer && op.name != "store" && op.name != "input" &&
-         op.name != "dropout";
+         op.op_class != OpClass::optimizer && op.name != "store" && op.name != "winograd_weight" &&
+         op.name != "input" && op.name != "dropout";
 }
 
 class EveryOpAsOnnx : public ::testing::TestWithParam<int64_t> {};

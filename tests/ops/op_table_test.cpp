@@ -224,7 +224,12 @@ TEST(OpTable, ContractionsCostTwoFlopsPerProduct) {
                    (sample.in[1].type.shape.elements() / k);
       }
       if (op->name.starts_with("conv")) {
-        expected = 2 * test::products_of_ones(one.graph, one.id);
+        const int64_t tile = sample.attrs.get_or<int64_t>("winograd", 0);
+        // Each tile, those that reach beyond the picture too, multiplies all of the weight.
+        expected = tile == 0
+                       ? 2 * test::products_of_ones(one.graph, one.id)
+                       : 2 * y.size(0) * ((y.size(1) + tile - 1) / tile) *
+                             ((y.size(2) + tile - 1) / tile) * sample.in[1].type.shape.elements();
         if (sample.attrs.get_or<bool>("bias", false)) expected += y.elements();
       }
       EXPECT_EQ(cost_of(one.graph, one.id).flops, static_cast<double>(expected));

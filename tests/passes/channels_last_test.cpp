@@ -10,6 +10,7 @@
 #include "backend/reference/interpreter.h"
 #include "ops/ops.h"
 #include "ops/spatial/windows.h"
+#include "passes/layout/winograd.h"
 #include "support/gpt2.h"
 #include "support/tensors.h"
 
@@ -174,6 +175,48 @@ TEST(WindowPanels, WeightsOfParametersBecomeMatrices) {
   data.output("y", conv(x, w, std::nullopt, kSame, 1));
   const Graph with_data = channels_last(data, target_that_refuses());
   EXPECT_EQ(window_panels(with_data, target_that_refuses()), with_data);
+}
+
+/// Choices that bench/micro_conv --winograd confirms.
+TEST(Winograd, TilesSuitThePicture) {
+  EXPECT_EQ(winograd_tile(56, 56, 64, 64), 4);
+  EXPECT_EQ(winograd_tile(28, 28, 128, 128), 4);
+  EXPECT_EQ(winograd_tile(14, 14, 256, 256), 4);
+  EXPECT_EQ(winograd_tile(7, 7, 512, 512), 2);
+  EXPECT_EQ(winograd_tile(32, 32, 16, 16), 4);
+  EXPECT_EQ(winograd_tile(8, 8, 64, 64), 4);
+  // Weights are read by too few tiles, or channels are too few.
+  EXPECT_EQ(winograd_tile(3, 3, 512, 512), 0);
+  EXPECT_EQ(winograd_tile(1, 100, 64, 64), 0);
+  EXPECT_EQ(winograd_tile(224, 224, 3, 64), 0);
+}
+
+/// 3 x 3 convolutions of 40 channels at two sizes, of which one weight is shared, and others.
+TEST(Winograd, SuitableConvolutionsReadTransformedWeights) {
+  Graph g;
+  const Value x = g.input("x", {2, 40, 12, 11}, DType::f32), w = g.parameter("w", {40, 40, 3, 3}),
+              b = g.parameter("b", {40});
+  const Value half =
+      conv(conv(x, w, b, kSame, 1), g.parameter("v", {40, 40, 3, 3}), std::nullopt, kHalf, 1);
+  const Value small = conv(half, w, std::nullopt, kSame, 1);
+  const Value few = conv(small, g.parameter("u", {8, 40, 3, 3}), std::nullopt, kSame, 1);
+  g.output("y", few);
+  const Graph last = changed(g);
+  Notes notes;
+  const Graph out = winograd(last, target_that_refuses(), &notes);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0], "2 convolutions by Winograd's algorithm");
+  std::vector<int64_t> tiles;
+  for (const Node& n : out.nodes())
+    if (is(n, Op::conv)) tiles.push_back(n.attrs.get_or<int64_t>("winograd", 0));
+  EXPECT_EQ(tiles, (std::vector<int64_t>{4, 0, 2, 0}));
+  EXPECT_EQ(count(out, Op::store), 2u);
+  const reference::Tensors in = test::random_inputs(g, 3, -1, 1, 3);
+  const auto before = reference::evaluate(last, in), after = reference::evaluate(out, in);
+  EXPECT_LT(test::difference(before, after), 1e-11);
+  // Panels are left for the others.
+  EXPECT_EQ(count(window_panels(out, target_that_refuses()), Op::store), 4u);
+  EXPECT_EQ(winograd(last, target_that_refuses(Op::conv)), last);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "ops/op.h"
 #include "ops/quantized/quantized_rows.h"
 #include "ops/spatial/windows.h"
+#include "ops/spatial/winograd.h"
 
 namespace brrr {
 namespace {
@@ -34,6 +35,14 @@ struct ConvForm {
   double flops() const {
     return 2 * static_cast<double>(x.batch.size()) * static_cast<double>(y.channels) *
            static_cast<double>(c_in_group()) * static_cast<double>(grid.taps());
+  }
+  /// Of the products of transformed patches and kernels.
+  double winograd_flops(int64_t tile) const {
+    const int64_t size = ops::winograd_size(tile);
+    const int64_t tiles =
+        ops::winograd_tiles(grid.out[0], tile) * ops::winograd_tiles(grid.out[1], tile);
+    return 2 * static_cast<double>(x.batch.size() * tiles) *
+           static_cast<double>(size * size * x.channels) * static_cast<double>(y.channels);
   }
 };
 
@@ -98,12 +107,29 @@ Value weight_of_matrix(Value w, const std::vector<int64_t>& kernel) {
   return transpose(reshape(w, shape), permutation);
 }
 
-/// Checks a weight [M, kernel... C/G] beside {kernel}.
+/// Checks {winograd}, where given.
+void check_winograd(const InferContext& c, const ops::Pictures& x, int64_t groups) {
+  if (c.attrs.find("winograd") == nullptr) return;
+  const auto tile = c.attr<int64_t>("winograd");
+  const std::vector<int64_t> ones(2, 1), three(2, 3);
+  const bool is_plain = x.spatial.size() == 2 && groups == 1 &&
+                        c.attr<std::vector<int64_t>>("kernel") == three &&
+                        c.attr<std::vector<int64_t>>("strides") == ones &&
+                        c.attr<std::vector<int64_t>>("dilations") == ones;
+  if (!ops::is_winograd_tile(tile) || !is_plain || !is_float(c.in[0].dtype) ||
+      c.attrs.get_or<int64_t>("left_bits", 0) != 0)
+    c.fail("winograd must be 2 or 4, for floats, a 3 x 3 kernel, steps of 1 and one group; got {}",
+           tile);
+}
+
+/// Checks a weight [M, kernel... C/G], or with {winograd} [M, S S C], beside {kernel}.
 void check_weight_matrix(const InferContext& c, const ops::Pictures& x, int64_t groups) {
   const Shape& w = c.in[1].shape;
   int64_t taps = 1;
   for (const int64_t size : sizes_attr(c, "kernel", x.spatial.size()))
     if (__builtin_mul_overflow(taps, size, &taps)) c.fail("a kernel of too many elements");
+  if (const int64_t tile = c.attrs.get_or<int64_t>("winograd", 0); tile != 0)
+    taps = ops::winograd_size(tile) * ops::winograd_size(tile);
   int64_t terms = 0;
   const bool fits = x.channels % groups == 0 &&
                     !__builtin_mul_overflow(taps, x.channels / groups, &terms) && w.rank() == 2 &&
@@ -209,7 +235,11 @@ OpDef conv_op() {
       "plus b[m] if {{bias}}; the channels of group g of y read those of group g of x. x: [N, C, "
       "in...], w: [M, C/G, kernel...], b: [M] of any floating dtype, y: [N, M, out...]; {}. With "
       "{{kernel}}, which then has the kernel's sizes, w is a matrix [M, kernel... C/G], channels "
-      "last, too, that may lie in panels. Sums are in f32 or wider, rounded once; integers of 32 "
+      "last, too, that may lie in panels. With {{winograd}} T as well, 2 or 4, the matrix is [M, S "
+      "S "
+      "C], S = T + 2, of the kernels that Winograd's algorithm has transformed "
+      "(ops/spatial/winograd.h), and y is what the algorithm computes, tiles of T x T windows at a "
+      "time. Sums are in f32 or wider, rounded once; integers of 32 "
       "and 64 bits wrap around and have no bias. {{left_bits}} 8, where given: the matrix is "
       "quantised along its terms, and each picture of x is rounded to 255 steps of its own "
       "(ops/quantized/quantized_rows.h) before it is multiplied",
@@ -225,6 +255,7 @@ OpDef conv_op() {
     const ops::Pictures x = checked_pictures(c, 0, "x");
     const Shape& w = c.in[1].shape;
     const int64_t groups = groups_of(c);
+    check_winograd(c, x, groups);
     if (c.attrs.find("kernel") != nullptr) {
       check_weight_matrix(c, x, groups);
       check_left_bits(c);
@@ -247,12 +278,14 @@ OpDef conv_op() {
   d.evaluate = [](const EvalContext& c) {
     const ConvForm form = form_of_conv(c.node.attrs, c.in[0]->type.shape, c.in[1]->type.shape);
     RefTensor& y = c.out[0];
+    const int64_t tile = c.node.attrs.get_or<int64_t>("winograd", 0);
     if (c.node.attrs.get<bool>("bias")) {
       for (int64_t n = 0; n < form.y.batch.size(); ++n)
         for (int64_t m = 0; m < form.y.channels; ++m)
           for (int64_t o = 0; o < form.y.elements(); ++o)
             y.data[static_cast<size_t>(form.y.at(n, m, o))] = c.in[2]->data[static_cast<size_t>(m)];
     }
+    if (tile != 0) return ops::add_winograd(form.grid, tile, *c.in[0], *c.in[1], y);
     const auto multiply = [&](const RefTensor& from) {
       multiply_add(from, *c.in[1], y, [&](auto add) {
         for_each_product(form, [&](int64_t x, int64_t w, int64_t to) { add(x, w, to); });
@@ -272,6 +305,8 @@ OpDef conv_op() {
     const ops::Pictures pictures(x.shape(), windows.channels_last);
     const std::vector<int64_t> kernel = kernel_of(c.attrs(), c.operand(1).shape());
     const bool is_matrix = c.attrs().find("kernel") != nullptr;
+    if (c.attrs().find("winograd") != nullptr)
+      user_error("[conv] with {{winograd}} is for inference: it has no derivative");
     if (c.wants(0)) {
       const Value w = is_matrix ? weight_of_matrix(c.operand(1), kernel) : c.operand(1);
       c.set(0, conv_transpose(dy, w, pictures.spatial, windows, groups));
@@ -287,8 +322,10 @@ OpDef conv_op() {
   };
   d.cost = [](const Node& n, std::span<const Type> in) {
     const double bias = n.attrs.get<bool>("bias") ? ops::elements(n.results[0]) : 0;
+    const ConvForm form = form_of_conv(n.attrs, in[0].shape, in[1].shape);
+    const int64_t tile = n.attrs.get_or<int64_t>("winograd", 0);
     return ops::streaming_cost(n, in,
-                               form_of_conv(n.attrs, in[0].shape, in[1].shape).flops() + bias);
+                               (tile != 0 ? form.winograd_flops(tile) : form.flops()) + bias);
   };
   d.samples = [] {
     const auto make = [](Shape x, Shape w, Windows windows, int64_t groups, bool bias,
@@ -310,6 +347,15 @@ OpDef conv_op() {
         s.in[1].type.storage.quantized = {bits, 1, 0};
         s.attrs.set("left_bits", int64_t{bits});
       }
+      s.in.push_back(ops::tensor({m}));
+      return s;
+    };
+    const auto winograd = [](Shape x, int64_t m, std::vector<int64_t> pads, int64_t tile) {
+      const int64_t terms = ops::winograd_size(tile) * ops::winograd_size(tile) * x.size(-1);
+      Sample s =
+          conv_sample(std::move(x), {m, terms}, {{1, 1}, {1, 1}, std::move(pads), true}, 1,
+                      {{"bias", true}, {"kernel", std::vector<int64_t>{3, 3}}, {"winograd", tile}});
+      s.in[1] = ops::stored_right(terms, m, true, DType::f32);
       s.in.push_back(ops::tensor({m}));
       return s;
     };
@@ -344,7 +390,8 @@ OpDef conv_op() {
         by_matrix({2, 4, 5, 6}, 37, {3, 3}, 1, true, DType::bf16),
         by_matrix({1, 4, 5, 6}, 64, {1, 3}, 2, true, DType::f16),
         by_matrix({2, 5, 4, 8}, 37, {3, 3}, 1, true, DType::f32, 8),
-        by_matrix({2, 4, 4, 8}, 64, {3, 1}, 2, true, DType::bf16, 8)};
+        by_matrix({2, 4, 4, 8}, 64, {3, 1}, 2, true, DType::bf16, 8),
+        winograd({2, 5, 6, 5}, 37, {1, 1, 1, 1}, 4), winograd({1, 7, 4, 6}, 32, {0, 1, 2, 0}, 2)};
   };
   return d;
 }
@@ -496,11 +543,12 @@ Value conv(Value x, Value w, std::optional<Value> bias, const Windows& windows, 
 }
 
 Value conv_by_matrix(Value x, Value w, std::vector<int64_t> kernel, std::optional<Value> bias,
-                     const Windows& windows, int64_t groups) {
+                     const Windows& windows, int64_t groups, int64_t winograd) {
   std::vector<Value> operands{x, w};
   if (bias) operands.push_back(*bias);
   Attrs attrs{{"groups", groups}, {"bias", bias.has_value()}, {"kernel", std::move(kernel)}};
   if (w.type().storage.is_quantized()) attrs.set("left_bits", int64_t{8});
+  if (winograd != 0) attrs.set("winograd", winograd);
   return call(Op::conv, operands, ops::window_attrs(windows, std::move(attrs)))[0];
 }
 
@@ -528,7 +576,9 @@ Value conv_weight_grad(Value x, Value dy, std::vector<int64_t> kernel, const Win
 
 namespace ops {
 
-std::vector<OpDef> conv_ops() { return {conv_op(), conv_transpose_op(), conv_weight_grad_op()}; }
+std::vector<OpDef> conv_ops() {
+  return {conv_op(), conv_transpose_op(), conv_weight_grad_op(), winograd_weight_op()};
+}
 
 }  // namespace ops
 }  // namespace brrr

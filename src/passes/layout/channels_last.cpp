@@ -224,26 +224,29 @@ Graph channels_last(const Graph& graph, const Target& target, LayoutChoice choic
 }
 
 WindowWeights store_window_weights(const Graph& graph, const Target& target,
-                                   const StorageOfWindows& storage_of) {
+                                   const FormOfWindows& form_of) {
   const std::vector<bool> is_made = made_of_parameters(graph);
-  std::map<ValueId, Value> stored;
+  std::map<std::pair<ValueId, int64_t>, Value> stored;
   WindowWeights result;
   Graph out = rewrite(graph, [&](Rewriter& r, NodeId id) {
     const Node& node = graph.node(id);
     if (graph.is_input(id) || !is(node, Op::conv) || !ops::has_channels_last(node.attrs) ||
         node.attrs.find("kernel") != nullptr || !is_made[node.operands[1].node])
       return false;
-    const std::optional<Storage> storage = storage_of(id);
-    if (!storage) return false;
+    const std::optional<WindowForm> form = form_of(id);
+    if (!form) return false;
     r.enter_scope_of(id);
     const std::vector<Value> operands = r.operands(id);
-    const auto [at, fresh] = stored.try_emplace(node.operands[1]);
-    if (fresh) at->second = store(weight_matrix(operands[1]), *storage);
+    const auto [at, fresh] = stored.try_emplace({node.operands[1], form->winograd});
+    if (fresh)
+      at->second = store(form->winograd != 0 ? winograd_weight(operands[1], form->winograd)
+                                             : weight_matrix(operands[1]),
+                         form->storage);
     std::optional<Value> bias;
     if (operands.size() > 2) bias = operands[2];
-    const Value y =
-        conv_by_matrix(operands[0], at->second, ops::spatial_sizes(operands[1].shape()), bias,
-                       ops::windows_of(node.attrs), node.attrs.get<int64_t>("groups"));
+    const Value y = conv_by_matrix(operands[0], at->second, ops::spatial_sizes(operands[1].shape()),
+                                   bias, ops::windows_of(node.attrs),
+                                   node.attrs.get<int64_t>("groups"), form->winograd);
     if (!target.runs(r.out(), y.id.node)) return false;
     r.bind({id, 0}, y);
     ++result.convolutions;
@@ -256,7 +259,7 @@ WindowWeights store_window_weights(const Graph& graph, const Target& target,
 
 Graph window_panels(const Graph& graph, const Target& target, Notes* notes) {
   WindowWeights result = store_window_weights(
-      graph, target, [](NodeId) { return Storage{Layout::transposed_panels}; });
+      graph, target, [](NodeId) { return WindowForm{{Layout::transposed_panels}}; });
   if (notes && result.convolutions > 0)
     notes->push_back(
         fmt::format("weights of {} in panels", counted(result.convolutions, "convolution")));

@@ -27,17 +27,23 @@ enum class LayoutChoice {
 Graph channels_last(const Graph& graph, const Target& target,
                     LayoutChoice choice = LayoutChoice::always, Notes* notes = nullptr);
 
-/// The storage in which a convolution is to read its weight; nothing: the weight stays as it is.
-using StorageOfWindows = std::function<std::optional<Storage>(NodeId conv)>;
+/// The form in which a convolution reads its weight.
+struct WindowForm {
+  Storage storage;
+  int64_t winograd = 0;  // the tile of a winograd_weight(); 0: a weight_matrix()
+};
+/// The form in which a convolution is to read its weight; nothing: the weight stays as it is.
+using FormOfWindows = std::function<std::optional<WindowForm>(NodeId conv)>;
 struct WindowWeights {
   Graph graph;
   size_t convolutions = 0;  // whose weights are stored otherwise now
   int64_t elements = 0;     // of these weights
 };
 /// Weights of convolutions with channels last that are made of parameters alone become matrices
-/// [M, kernel... C/G] in the storage that is asked for, where the target has a kernel for it.
+/// [M, kernel... C/G], or [M, S S C] for Winograd's algorithm, in the storage that is asked for,
+/// where the target has a kernel for it.
 WindowWeights store_window_weights(const Graph& graph, const Target& target,
-                                   const StorageOfWindows& storage_of);
+                                   const FormOfWindows& form_of);
 
 /// Weights of such convolutions that are made of parameters alone become matrices in panels, as
 /// kernels read them. For a loader, who makes them once.

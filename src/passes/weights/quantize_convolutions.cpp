@@ -33,7 +33,7 @@ WindowWeights quantize_convolutions(const Graph& graph, const Target& target,
                                     const WeightQuantization& quantization) {
   if (quantization.bits != 8 || !quantization.of_rows) return {graph};
   const std::vector<bool> is_other = made_of_others(graph, quantization.only.get());
-  return store_window_weights(graph, target, [&](NodeId conv) -> std::optional<Storage> {
+  return store_window_weights(graph, target, [&](NodeId conv) -> std::optional<WindowForm> {
     const ValueId weight = graph.node(conv).operands[1];
     const Shape& w = graph.type(weight).shape;
     if (!w.is_static() || w.elements() == 0 || is_other[weight.node]) return std::nullopt;
@@ -41,7 +41,7 @@ WindowWeights quantize_convolutions(const Graph& graph, const Target& target,
     if (std::min(matrix.size(0), matrix.size(1)) < kLeastQuantizedSize ||
         matrix.size(1) > ops::kMostQuantizedTerms)
       return std::nullopt;
-    return Storage{Layout::transposed_panels, {8, 1, 0}};
+    return WindowForm{{Layout::transposed_panels, {8, 1, 0}}};
   });
 }
 

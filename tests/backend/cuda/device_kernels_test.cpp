@@ -88,6 +88,7 @@ bool is_left_out(const OpDef& op) {
                                                   "conv",
                                                   "conv_transpose",
                                                   "conv_weight_grad",
+                                                  "winograd_weight",
                                                   "max_pool",
                                                   "max_pool_grad",
                                                   "sum_pool",

@@ -12,6 +12,7 @@
 #include "backend/cpu/spatial/conv.h"
 #include "backend/cpu/spatial/direct_conv.h"
 #include "backend/cpu/spatial/packed_conv.h"
+#include "backend/cpu/spatial/winograd_conv.h"
 #include "base/integers.h"
 #include "base/threads/parallel.h"
 #include "ops/fused.h"
@@ -115,7 +116,7 @@ std::optional<SimpleFinish> simple_finish(const Graph& body) {
   return value.node == conv ? std::optional(finish) : std::nullopt;
 }
 
-/// `C` is ChannelsLastConv, for results of f32, or PackedConv.
+/// `C` is ChannelsLastConv, for results of f32, WinogradConv or PackedConv.
 template <typename C>
 class FinishedConv final : public Kernel {
  public:
@@ -147,6 +148,10 @@ std::unique_ptr<Kernel> fused_channels_last_conv(const NodeView& node, const Nod
   if (PackedConv::refusal(conv).empty()) {
     if (finish) return std::make_unique<FinishedConv<PackedConv>>(body, *finish);
     return std::make_unique<FusedBlocks<PackedConv>>(node);
+  }
+  if (WinogradConv::refusal(conv).empty()) {
+    if (finish) return std::make_unique<FinishedConv<WinogradConv>>(body, *finish);
+    return std::make_unique<FusedBlocks<WinogradConv>>(node);
   }
   if (finish && conv.out()[0].dtype == DType::f32)
     return std::make_unique<FinishedConv<ChannelsLastConv>>(body, *finish);

@@ -160,6 +160,7 @@ const float* PassUnits::provide(const void* x, const Unit& unit, int64_t group,
 
 std::string ChannelsLastConv::refusal(const NodeView& v) {
   if (!ops::has_channels_last(v.attrs())) return "channels first";
+  if (v.attrs().find("winograd") != nullptr) return "transformed weights";
   if (std::string refusal = picture_float_refusal(v); !refusal.empty()) return refusal;
   const bool transposed = is(v.node(), Op::conv_transpose);
   const ConvSizes s = transposed ? sizes_of_conv_transpose(v) : sizes_of_conv(v);

@@ -314,6 +314,7 @@ std::string depthwise_refusal(const NodeView& v) {
   const ConvSizes s = is(v.node(), Op::conv) ? sizes_of_conv(v) : sizes_of_conv_transpose(v);
   if (s.cg() != 1 || s.mg() != 1) return "groups of more than one channel";
   if (!v.in[1].storage.is_plain()) return "weights in panels";
+  if (v.attrs().find("winograd") != nullptr) return "transformed weights";
   return taps_refusal(s.grid, v.node());
 }
 

@@ -1,6 +1,7 @@
 // Convolution kernels of the CPU, in the order in which they are tried:
 // - channels_last_packed: pictures with channels last, weights in panels of 16 bits or of integers
 //   (packed_conv.h).
+// - winograd: 3 x 3 kernels that the pass `winograd` has transformed (winograd_conv.h).
 // - channels_last: every other convolution of pictures with channels last (channels_last_conv.h).
 // - dots: few windows in an image, so that reading the weights dominates. Each weight is read once
 //   and multiplied with all windows.
@@ -23,6 +24,7 @@
 #include "backend/cpu/spatial/dot_rows.h"
 #include "backend/cpu/spatial/packed_conv.h"
 #include "backend/cpu/spatial/window_rows.h"
+#include "backend/cpu/spatial/winograd_conv.h"
 #include "base/errors.h"
 #include "base/threads/parallel.h"
 #include "ops/op.h"
@@ -437,7 +439,8 @@ std::string blockwise_conv_refusal(const NodeView& v) {
   if (ops::has_channels_last(v.attrs())) {
     const ConvSizes s = sizes_of_conv(v);
     if (s.cg() == 1 && s.mg() == 1) return "groups of one channel";
-    return PackedConv::refusal(v).empty() ? "" : ChannelsLastConv::refusal(v);
+    if (PackedConv::refusal(v).empty() || WinogradConv::refusal(v).empty()) return "";
+    return ChannelsLastConv::refusal(v);
   }
   if (std::string refusal = direct_refusal(v); !refusal.empty()) return refusal;
   if (dots_refusal(v).empty()) return "a few windows";
@@ -479,19 +482,21 @@ std::vector<KernelEntry> conv_kernels() {
   using Conv = ChannelsLastKernel<ChannelsLastConv>;
   using WeightGrad = ChannelsLastKernel<ChannelsLastWeightGrad>;
   using Packed = ChannelsLastKernel<PackedConv>;
-  return {
-      {Op::conv, "channels_last_packed", PackedConv::refusal, make_conv<Packed>, kKnowsStorage},
-      {Op::conv, "channels_last", ChannelsLastConv::refusal, make_conv<Conv>, kKnowsStorage},
-      {Op::conv_transpose, "channels_last", ChannelsLastConv::refusal, make_conv<Conv>},
-      {Op::conv_weight_grad, "channels_last", ChannelsLastWeightGrad::refusal,
-       make_conv<WeightGrad>},
-      {Op::conv, "dots", dots_refusal, make_conv<ConvDots>},
-      {Op::conv, "windows", windows_refusal, make_conv<ConvWindows>},
-      {Op::conv, "direct", direct_refusal, make_conv<ConvDirect>},
-      {Op::conv, "products", conv_float_refusal, make_conv<ConvProducts>},
-      {Op::conv, "integers", integers_refusal, make_conv<ConvIntegers>},
-      {Op::conv_transpose, "products", conv_float_refusal, make_conv<ConvTransposeProducts>},
-      {Op::conv_weight_grad, "products", conv_float_refusal, make_conv<ConvWeightGradProducts>}};
+  using Winograd = ChannelsLastKernel<WinogradConv>;
+  return {{Op::conv, "channels_last_packed", PackedConv::refusal, make_conv<Packed>, kKnowsStorage},
+          {Op::conv, "winograd", WinogradConv::refusal, make_conv<Winograd>, kKnowsStorage},
+          {Op::conv, "channels_last", ChannelsLastConv::refusal, make_conv<Conv>, kKnowsStorage},
+          {Op::conv_transpose, "channels_last", ChannelsLastConv::refusal, make_conv<Conv>},
+          {Op::conv_weight_grad, "channels_last", ChannelsLastWeightGrad::refusal,
+           make_conv<WeightGrad>},
+          {Op::conv, "dots", dots_refusal, make_conv<ConvDots>},
+          {Op::conv, "windows", windows_refusal, make_conv<ConvWindows>},
+          {Op::conv, "direct", direct_refusal, make_conv<ConvDirect>},
+          {Op::conv, "products", conv_float_refusal, make_conv<ConvProducts>},
+          {Op::conv, "integers", integers_refusal, make_conv<ConvIntegers>},
+          {Op::conv_transpose, "products", conv_float_refusal, make_conv<ConvTransposeProducts>},
+          {Op::conv_weight_grad, "products", conv_float_refusal, make_conv<ConvWeightGradProducts>},
+          winograd_weight_kernel()};
 }
 
 }  // namespace brrr::cpu

@@ -29,6 +29,7 @@ bool has_16_bit_terms(DType t) { return t == DType::bf16 || t == DType::f16; }
 
 std::string PackedConv::refusal(const NodeView& v) {
   if (v.attrs().find("kernel") == nullptr) return "weights that are no matrix";
+  if (v.attrs().find("winograd") != nullptr) return "transformed weights";
   if (std::string refusal = picture_float_refusal(v); !refusal.empty()) return refusal;
   const ConvSizes s = sizes_of_conv(v);
   const Storage& w = v.in[1].storage;
