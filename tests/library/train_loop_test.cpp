@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -131,6 +136,61 @@ TEST(CInterface, NullIsRefused) {
   brrr_module_free(nullptr);
   EXPECT_EQ(brrr_require_abi(BRRR_ABI_VERSION + 1), BRRR_USAGE);
   EXPECT_EQ(brrr_require_abi(BRRR_ABI_VERSION), BRRR_OK);
+}
+
+TEST(CInterface, AForkedChildIsRefusedWithASentence) {
+  brrr_graph* graph = nullptr;
+  ASSERT_EQ(brrr_graph_create(&graph), BRRR_OK);
+  brrr_graph_free(graph);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    brrr_graph* other = nullptr;
+    const bool is_refused = brrr_graph_create(&other) == BRRR_USAGE && other == nullptr &&
+                            std::strstr(brrr_last_error(), "fork") != nullptr;
+    ::_exit(is_refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(CInterface, NotesGoToTheCaller) {
+  std::string heard;
+  brrr_set_on_note(
+      [](void* context, const char* line) { *static_cast<std::string*>(context) += line; }, &heard);
+  brrr_generator* generator = nullptr;
+  EXPECT_EQ(brrr_generator_open("no-such-folder", nullptr, 0, &generator), BRRR_FAILED);
+  EXPECT_EQ(generator, nullptr);
+  const std::string error = brrr_last_error();
+  EXPECT_NE(error.find("no-such-folder"), std::string::npos) << error;
+  brrr_set_on_note(nullptr, nullptr);
+}
+
+TEST(CInterface, TrainingTellsStepsAndStopsWhereTheCallbackSays) {
+  std::string name = (fs::temp_directory_path() / "brrr-train-XXXXXX").string();
+  const fs::path folder = ::mkdtemp(name.data());
+  std::ofstream(folder / "text.txt") << some_text();
+  const std::string text = folder / "text.txt", out = folder / "run";
+  const brrr_option options[] = {{"text", text.c_str()},  {"output-dir", out.c_str()},
+                                 {"n-layer", "1"},        {"n-embd", "16"},
+                                 {"n-head", "1"},         {"context", "8"},
+                                 {"batch-size", "2"},     {"max-steps", "50"},
+                                 {"eval-steps", "0"},     {"samples", "0"},
+                                 {"disable-tqdm", "true"}};
+  int64_t steps = 0;
+  const brrr_on_step count = [](void* context, const brrr_step* step) {
+    *static_cast<int64_t*>(context) = step->step;
+    return step->step == 3 ? 1 : 0;
+  };
+  char* json = nullptr;
+  EXPECT_EQ(brrr_train(options, std::size(options), count, &steps, &json), BRRR_STOPPED)
+      << brrr_last_error();
+  EXPECT_EQ(steps, 3);
+  EXPECT_NE(std::string(json == nullptr ? "" : json).find("\"steps\":3"), std::string::npos);
+  EXPECT_TRUE(fs::exists(folder / "run" / "checkpoint-000003"));
+  brrr_text_free(json);
+  fs::remove_all(folder);
 }
 
 }  // namespace
