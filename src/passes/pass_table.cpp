@@ -27,6 +27,10 @@ bool derives_weights(Context c) {
   return (refresher == Refresher::loader || (refresher == Refresher::update && has_16_bits(c))) &&
          !c.options.disabled.contains("derive_weights");
 }
+LayoutChoice layout_choice(Context c) {
+  const bool computes_f32 = !is_mixed(c) && c.options.quantization.bits == 0;
+  return infers(c) && computes_f32 ? LayoutChoice::by_windows : LayoutChoice::always;
+}
 bool recomputes(Context c) {
   return trains(c) && c.options.rematerialize.policy != RematPolicy::none;
 }
@@ -131,8 +135,10 @@ void write_before_differentiation(TableWriter& t) {
   t.may("channels_last", "always", always, {.before = {cast, differentiated, decomposed}},
         "passes/layout/channels_last.cpp",
         "Lets pictures lie with channels last between convolutions, where the target has kernels "
-        "for it.",
-        for_target(channels_last));
+        "for it; in f32 inference where windows of several elements do a quarter of the work.",
+        with_notes([](const Graph& g, Context c, Notes* notes) {
+          return channels_last(g, c.target, layout_choice(c), notes);
+        }));
   t.must(
       "fake_quantize", "--qat", [](Context c) { return c.options.fake_quantization.bits != 0; },
       {.before = {cast, differentiated, decomposed}}, "passes/precision/fake_quantize.cpp",

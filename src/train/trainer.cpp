@@ -407,10 +407,10 @@ class Trainer {
     // A task's head knows nothing at the beginning.
     const bool counts = !dataset_->has_task() || state_.step > 0;
     if (state_.best_step >= 0 && !val.is_comparable_to(state_.best)) {
-      progress_->message(fmt::format(
-          "note: evaluations are on other tokens than those up to step {}: the best one "
-          "is looked for from here on",
-          state_.best_step));
+      progress_->message(
+          fmt::format("note: evaluations are on other {} than those up to step {}: the best one "
+                      "is looked for from here on",
+                      learns_pictures(options_) ? "pictures" : "tokens", state_.best_step));
       state_.best_step = -1;
     }
     const bool best = counts && (state_.best_step < 0 || val.is_better_than(state_.best));

@@ -35,7 +35,7 @@ size_t count(const Graph& g, Op op) {
 Graph changed(const Graph& g, const Target& target = target_that_refuses()) {
   const reference::Tensors in = test::random_inputs(g, 3, -1, 1, 3);
   Notes notes;
-  const Graph out = channels_last(g, target, &notes);
+  const Graph out = channels_last(g, target, LayoutChoice::always, &notes);
   EXPECT_LT(test::difference(reference::evaluate(g, in), reference::evaluate(out, in)), 1e-12);
   EXPECT_EQ(notes.empty(), out == g);
   return out;
@@ -136,6 +136,23 @@ TEST(ChannelsLast, TransposedConvolutions) {
   g.output("y", relu(conv_transpose(x, w, {10, 12}, {{2, 2}, {1, 1}, {0, 0, 0, 0}}, 1)));
   const Graph out = changed(g);
   EXPECT_EQ(count(out, Op::transpose), 2u);
+}
+
+TEST(ChannelsLast, NetsOfProductsAndDepthwiseConvolutionsMayStay) {
+  // A block of a mobile net: product, depthwise convolution, product.
+  Graph mobile;
+  const Value x = mobile.input("x", {1, 8, 6, 6}, DType::f32);
+  const Windows whole{{1, 1}, {1, 1}, {0, 0, 0, 0}};
+  const Value wide = conv(x, mobile.parameter("a", {32, 8, 1, 1}), std::nullopt, whole, 1);
+  const Value deep = conv(wide, mobile.parameter("d", {32, 1, 3, 3}), std::nullopt, kSame, 32);
+  mobile.output("y", conv(deep, mobile.parameter("b", {8, 32, 1, 1}), std::nullopt, whole, 1));
+  const Target target = target_that_refuses();
+  EXPECT_EQ(channels_last(mobile, target, LayoutChoice::by_windows), mobile);
+  EXPECT_NE(channels_last(mobile, target, LayoutChoice::always), mobile);
+
+  Pictures dense;
+  dense.g.output("y", dense.first());
+  EXPECT_NE(channels_last(dense.g, target, LayoutChoice::by_windows), dense.g);
 }
 
 TEST(WindowPanels, WeightsOfParametersBecomeMatrices) {

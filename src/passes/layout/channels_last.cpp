@@ -34,6 +34,29 @@ Value to_first(Value x) {
   return transpose(x, {0, 3, 1, 2});
 }
 
+/// Returns whether dense convolutions with windows of several elements do at least a quarter of the
+/// multiply-adds of all convolutions.
+bool windows_dominate(const Graph& graph) {
+  int64_t windows = 0, all = 0;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    if (!is(node, Op::conv, Op::conv_transpose)) continue;
+    // Each element of the side that the weight's first axis belongs to takes part in one
+    // multiply-add for each element of that slice of the weight.
+    const Shape& weight = graph.type(node.operands[1]).shape;
+    const Shape& side =
+        is(node, Op::conv) ? node.results[0].shape : graph.type(node.operands[0]).shape;
+    if (!are_pictures(side)) continue;
+    const int64_t kernel = weight.size(2) * weight.size(3);
+    const int64_t multiply_adds =
+        side.size(1) * side.size(2) * side.size(3) * weight.size(1) * kernel;
+    const bool is_depthwise = weight.size(1) == 1 && node.attrs.get<int64_t>("groups") > 1;
+    all += multiply_adds;
+    if (kernel > 1 && !is_depthwise) windows += multiply_adds;
+  }
+  return 4 * windows >= all;
+}
+
 class LayoutChanger {
  public:
   LayoutChanger(const Graph& in, const Target& target)
@@ -195,7 +218,8 @@ class LayoutChanger {
 
 }  // namespace
 
-Graph channels_last(const Graph& graph, const Target& target, Notes* notes) {
+Graph channels_last(const Graph& graph, const Target& target, LayoutChoice choice, Notes* notes) {
+  if (choice == LayoutChoice::by_windows && !windows_dominate(graph)) return graph;
   return LayoutChanger(graph, target).run(notes);
 }
 

@@ -11,11 +11,21 @@
 
 namespace brrr {
 
+/// Which graphs change their layout.
+enum class LayoutChoice {
+  always,
+  /// Those whose dense convolutions with windows of several elements do at least a quarter of the
+  /// multiply-adds of all convolutions. In f32 inference, products and depthwise convolutions are
+  /// as fast with channels first.
+  by_windows,
+};
+
 /// Convolutions and pools over two axes for which the target has kernels read and write pictures
 /// with channels last, and so do the element-wise ops, reductions, concats, pads and slices between
 /// them. Transposes remain at the borders. Before differentiate: the backward pass follows. Results
-/// are rounded elsewhere than before.
-Graph channels_last(const Graph& graph, const Target& target, Notes* notes = nullptr);
+/// are rounded in another order than before.
+Graph channels_last(const Graph& graph, const Target& target,
+                    LayoutChoice choice = LayoutChoice::always, Notes* notes = nullptr);
 
 /// The storage in which a convolution is to read its weight; nothing: the weight stays as it is.
 using StorageOfWindows = std::function<std::optional<Storage>(NodeId conv)>;
