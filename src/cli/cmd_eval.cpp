@@ -192,7 +192,7 @@ nlohmann::ordered_json evaluation_json(const infer::TaskEvaluation& r,
   j["loss"] = json_number(r.loss);
   for (const io::Metric& m : r.metrics) j[m.name] = json_number(m.value);
   j["scored"] = r.scored;
-  j["texts"] = r.texts;
+  j[model.definition->sees_pictures() ? "pictures" : "texts"] = r.texts;
   if (!r.by_label.empty()) {
     auto list = nlohmann::ordered_json::array();
     for (const auto& [label, s] : r.by_label)
@@ -291,9 +291,23 @@ int eval_pictures(const infer::EvalOptions& options, const fs::path& folder) {
     user_error("{}: its model gives feature vectors, which have no loss", folder.string());
   if (options.data.size() != 1 || !options.text.empty())
     usage_error("{} sees pictures: expected --data with one folder of pictures", folder.string());
+  const infer::EvalOptions usual;
+  const auto refuse = [&](bool is_given, const char* name) {
+    if (is_given)
+      usage_error("--{} is for text: {} sees pictures; leave it out", name, folder.string());
+  };
+  refuse(options.context != usual.context, "context");
+  refuse(options.text_column != usual.text_column, "text-column");
+  refuse(options.text2_column != usual.text2_column, "text2-column");
+  refuse(options.label_column != usual.label_column, "label-column");
+  refuse(options.header != usual.header, "header");
+  refuse(options.quoting != usual.quoting, "quoting");
+  refuse(options.truncate != usual.truncate, "no-truncate");
+  refuse(options.mlm_probability != usual.mlm_probability, "mlm-probability");
   const io::ImageSet set = io::open_images_to_evaluate(options.data[0], {.classes = task.labels});
   EvalProgress progress(options);
-  const infer::TaskEvaluationOptions e = task_options(options, model, progress);
+  infer::TaskEvaluationOptions e = task_options(options, model, progress);
+  e.memory = memory_of(options, "a smaller --batch-size");
   const infer::TaskEvaluation r =
       infer::evaluate_pictures(model, set, machine::backend_for(options.device),
                                {.run = {.precision = e.precision,

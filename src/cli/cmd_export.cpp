@@ -39,6 +39,7 @@ struct ExportOptions {
   int64_t generate = 0;  // 0: the forward pass; else the positions of a greedy decoder
   int64_t opset = 18;
   Precision dtype = Precision::fp32;
+  int64_t threads = 0;  // 0: all
   bool external_data = false;
   bool kv_cache = false;
   bool verify = true;
@@ -66,6 +67,7 @@ const OptionTable<ExportOptions>& export_table() {
            "fix a size of an ONNX or .brrr file that is exported again");
     t.list("input", &O::inputs, false, "NAME=FILE.npy",
            "make the value of an input part of what is exported");
+    t.integer("threads", &O::threads, 0, 4096, "N", "threads (0: all)", {"num-threads"});
     t.group("ONNX");
     t.integer("opset", &O::opset, onnx::kOldestExport, onnx::kNewestExport, "N",
               "version of the operators", {"opset-version"});
@@ -448,6 +450,7 @@ int export_brrr(const ExportOptions& o) {
 
 int run_export(const Arguments& args) {
   const ExportOptions options = export_options(args);
+  use_threads(options.threads);
   if (options.format == "gguf") return export_gguf(options.model, options.type, options.output);
   if (options.format == "safetensors") return export_state_dict(options.model, options.output);
   return options.format == "onnx" ? export_onnx(options) : export_brrr(options);

@@ -16,7 +16,9 @@ namespace {
 /// The model with its tokenizer; an encoder with the pooling that its folder says.
 io::ModelFolder open_for_gguf(const std::string& name) {
   const fs::path folder = find_named_model(name);
-  const models::Head head = io::read_definition(folder)->task().head;
+  const models::ModelPtr definition = io::read_definition(folder);
+  refuse_pictures(*definition, folder, "written as a GGUF file");
+  const models::Head head = definition->task().head;
   if (head != models::Head::embedding && head != models::Head::masked_token)
     return io::open_model(folder);
   const io::SentenceSettings settings = io::read_sentence_settings(folder);

@@ -102,6 +102,8 @@ const std::vector<ForeignOption>& options_of_others() {
        {},
        kAdapters},
       {{"--use-peft", "--use-lora", "--qlora"}, {}, kAdapters},
+      {{"--onnx"}, {}, "`brrr export MODEL --format onnx` writes ONNX"},
+      {{"--gguf"}, {}, "`brrr export MODEL --format gguf` writes GGUF"},
       {{"--load-in-8bit", "--load-in-4bit"}, {}, kBits},
       {{"-q", "--quantization", "--quantize"}, {}, kBits}};
   return all;

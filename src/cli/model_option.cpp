@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/human.h"
 #include "base/tell.h"
 #include "cli/runnable_option.h"
 #include "data/token_source.h"
@@ -32,8 +33,9 @@ std::string option_of(const std::string& word, AlsoReads reads) {
     return holds_shards ? "data" : "model";
   }
   const auto kind = io::kind_of_file(path);
-  const bool is_of_model = path.extension() == ".safetensors" || path.filename() == "config.json" ||
-                           is_module_file(word) || (kind && kind->is_model);
+  const bool is_of_model = path.extension() == ".safetensors" || path.extension() == ".pth" ||
+                           path.filename() == "config.json" || is_module_file(word) ||
+                           (kind && kind->is_model);
   if (reads == AlsoReads::nothing || is_of_model || !fs::exists(path, ignored)) return "model";
   if (reads == AlsoReads::prompt_file) return "prompt-file";
   return reads == AlsoReads::text_or_shards && path.extension() == ".bin" ? "data" : "text";
@@ -66,6 +68,15 @@ KeyValues with_words(const Arguments& args, AlsoReads reads) {
     given.emplace_back(option, word);
   }
   return given;
+}
+
+void refuse_pictures(const models::Model& model, const fs::path& folder, const char* what) {
+  if (!model.sees_pictures()) return;
+  const std::string name = shell_word(folder.string());
+  user_error(
+      "{}: a {} sees pictures and is not {}; write it as ONNX: `brrr export {} --output "
+      "model.onnx`",
+      folder.string(), model.architecture().title, what, name);
 }
 
 }  // namespace brrr::cli

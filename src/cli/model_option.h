@@ -15,6 +15,10 @@ enum class AlsoReads { nothing, prompt_file, text, text_or_shards };
 /// (exit 2) for a second model.
 KeyValues with_words(const Arguments& args, AlsoReads reads);
 
+/// Throws UserError for a model for pictures, which the verb cannot take. `what` is what is not
+/// done with it: "quantised".
+void refuse_pictures(const models::Model& model, const fs::path& folder, const char* what);
+
 using infer::find_named_model;
 using infer::memory_of;
 using infer::open_exchange_model;

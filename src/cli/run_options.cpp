@@ -204,7 +204,7 @@ void adopt_folder(train::TrainOptions& options) {
           ? train::open_for_pictures(train::load_pictures(options, known, folder), *known)
       : options.task.empty()
           ? train::open_for_text(*known)
-          : train::open_for(train::read_task_files(options, *known, false), *known));
+          : train::open_for(train::read_task_files(options, known.get(), false), *known));
 }
 
 DescribedRun describe_run(const KeyValues& given, WantsData wants) {
@@ -238,10 +238,11 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
     return run;
   }
   if (!o.task.empty() && !of_folder) {
-    const models::ModelPtr known = io::read_definition(run.folder);
-    auto files = train::read_task_files(o, *known, false);
-    run.model = definition_to_start_from(run.folder, o, train::open_for(files, *known));
+    const models::ModelPtr known = run.folder.empty() ? nullptr : io::read_definition(run.folder);
+    auto files = train::read_task_files(o, known.get(), false);
+    if (known) run.model = definition_to_start_from(run.folder, o, train::open_for(files, *known));
     run.data = train::task_dataset(o, std::move(files), run.folder.string());
+    if (!known) run.model = train::new_model(o, *run.data);
     return run;
   }
   if (!run.folder.empty())

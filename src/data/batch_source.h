@@ -153,6 +153,8 @@ class BatchSource {
   /// (epoch), or tokens / (B * T * world) rounded up (random).
   virtual int64_t batches_per_pass() const = 0;
   virtual int64_t tokens() const = 0;
+  /// Bytes of a batch for each of its B * T positions: a token and its target, or a pixel's number.
+  virtual int64_t bytes_per_position() const { return 2 * sizeof(int32_t); }
   /// Identifies what is read.
   virtual std::string fingerprint() const = 0;
   /// The group that batch `index` begins in: what a saved position needs besides the index.

@@ -65,14 +65,15 @@ namespace {
 constexpr int64_t kMostWorkers = 256;
 constexpr double kMostBytesAhead = 0x1p30;
 
-int batches_ahead(const LoaderOptions& o) {
+int batches_ahead(const LoaderOptions& o, int64_t bytes_per_position) {
   if (o.workers < 0 || o.workers > kMostWorkers)
     usage_error("{} data loader workers; expected 0 to {}", o.workers, kMostWorkers);
   if (o.prefetch_factor < 1)
     usage_error("a prefetch factor of {}; expected at least 1", o.prefetch_factor);
   if (o.workers == 0) return 1;
   const double ahead = static_cast<double>(o.workers) * static_cast<double>(o.prefetch_factor);
-  const double bytes = ahead * 8.0 * static_cast<double>(o.batch * o.context);
+  const double bytes =
+      ahead * static_cast<double>(bytes_per_position) * static_cast<double>(o.batch * o.context);
   if (bytes > kMostBytesAhead && ahead > 2)
     usage_error(
         "{} workers x a prefetch factor of {}: prefetched batches would take {}; lower one of them",
@@ -84,7 +85,7 @@ int batches_ahead(const LoaderOptions& o) {
 
 Loader::Loader(std::unique_ptr<BatchSource> source, const LoaderOptions& options)
     : source_(std::move(source)), options_(options), fingerprint_(source_->fingerprint()) {
-  const int ahead = batches_ahead(options);
+  const int ahead = batches_ahead(options, source_->bytes_per_position());
   prefetcher_ = std::make_unique<Prefetcher>(*source_, static_cast<int>(options.workers), ahead);
 }
 

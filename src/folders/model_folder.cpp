@@ -158,6 +158,7 @@ fs::path find_model(const std::string& name,
         [](const Checkpoint& c) { check_readable(c.folder); });
     if (checkpoint) return checkpoint->folder;
     refuse_pickled(path);
+    if (const auto file = state_dict_in(path)) return *file;
     user_error(
         "{} holds no model: expected config.json and model.safetensors, or a checkpoint-* folder "
         "with them",

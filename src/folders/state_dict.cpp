@@ -1,5 +1,8 @@
 #include "folders/state_dict.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/errors.h"
 #include "formats/pickle/torch_file.h"
 #include "formats/safetensors.h"
@@ -7,12 +10,35 @@
 
 namespace brrr::io {
 
+namespace {
+
+bool has_torch_ending(const fs::path& path) {
+  return path.extension() == ".pth" || path.extension() == ".pt";
+}
+
+}  // namespace
+
 bool is_state_dict(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return false;
   const fs::path ending = path.extension();
-  if (ending == ".pth" || ending == ".pt") return true;
+  if (has_torch_ending(path)) return true;
   return ending == ".safetensors" && !fs::exists(path.parent_path() / "config.json", ignored);
+}
+
+std::optional<fs::path> state_dict_in(const fs::path& folder) {
+  std::error_code ignored;
+  if (fs::exists(folder / "config.json", ignored)) return std::nullopt;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (has_torch_ending(entry.path()) && is_state_dict(entry.path()))
+      found.push_back(entry.path());
+  if (found.empty()) return std::nullopt;
+  std::sort(found.begin(), found.end());
+  if (found.size() > 1)
+    user_error("{} holds several files of PyTorch; name one of them, such as {}", folder.string(),
+               found[0].string());
+  return found[0];
 }
 
 std::shared_ptr<const WeightSource> open_state_dict(const fs::path& path) {

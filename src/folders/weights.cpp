@@ -193,6 +193,15 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
     view.name = name;
     out->add(std::move(view));
   };
+  // Messages name a tensor as the file does, where its names are older ones.
+  const bool has_older_names = std::ranges::any_of(
+      names.renamed, [&](const auto& pair) { return files.find(pair.first) != nullptr; });
+  const auto spelling = [&](const std::string& parameter) {
+    if (has_older_names)
+      for (const auto& [older, now] : names.renamed)
+        if (now == parameter) return older;
+    return parameter;
+  };
   Faults faults;
   for (const models::ParameterInfo& p : model.parameters()) {
     const TensorView* tensor = find_parameter(files, names, p.name);
@@ -204,7 +213,7 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
       continue;
     }
     if (tensor == nullptr)
-      faults.add(fmt::format("the tensor {} {} is missing", p.name, p.shape.str()));
+      faults.add(fmt::format("the tensor {} {} is missing", spelling(p.name), p.shape.str()));
     else if (tensor->shape != p.shape)
       faults.add(fmt::format("the tensor {} must have the shape {} by config.json; the file has {}",
                              p.name, p.shape.str(), tensor->shape.str()));

@@ -15,8 +15,10 @@ constexpr size_t kBeginning = 4096;
 constexpr const char* kWantsFolder =
     "take the model's folder with config.json and model.safetensors, or its name on the Hugging "
     "Face Hub";
-constexpr const char* kAsSafetensors =
-    "take its folder with model.safetensors; transformers writes one by save_pretrained(FOLDER)";
+constexpr const char* kAsStateDict =
+    "a state dict of torchvision's ResNet is read where the file's name ends with .pth; of other "
+    "models take the folder with model.safetensors, which transformers writes by "
+    "save_pretrained(FOLDER)";
 
 struct FileMagic {
   size_t at = 0;  // byte at which it stands
@@ -37,11 +39,10 @@ constexpr FileMagic kFileMagics[] = {
     {0, "\x89HDF\r\n\x1a\n"sv, "an HDF5 file, as Keras writes them, which is not read",
      kWantsFolder, true},
     {4, "TFL3"sv, "a TensorFlow Lite file, which is not read", kWantsFolder, true},
-    {0, "\x80\x02"sv, "a Python pickle, such as an old PyTorch file, which is never run",
-     kAsSafetensors, true},
-    {0, "\x80\x03"sv, "a Python pickle, which is never run", kAsSafetensors, true},
-    {0, "\x80\x04"sv, "a Python pickle, which is never run", kAsSafetensors, true},
-    {0, "\x80\x05"sv, "a Python pickle, which is never run", kAsSafetensors, true},
+    {0, "\x80\x02"sv, "a Python pickle, such as an old PyTorch file", kAsStateDict, true},
+    {0, "\x80\x03"sv, "a Python pickle", kAsStateDict, true},
+    {0, "\x80\x04"sv, "a Python pickle", kAsStateDict, true},
+    {0, "\x80\x05"sv, "a Python pickle", kAsStateDict, true},
     {0, "\x89PNG\r\n\x1a\n"sv, "a picture (PNG)", ""},
     {0, "\xff\xd8\xff"sv, "a picture (JPEG)", ""},
     {0, "GIF8"sv, "a picture (GIF)", ""},
@@ -78,8 +79,7 @@ FileKind text_kind(std::string name, std::string advice = "") {
 /// The archives that PyTorch and NumPy write are zip files, told by the names in them.
 FileKind kind_of_zip(std::string_view bytes) {
   if (bytes.find("data.pkl") != std::string_view::npos)
-    return {"a PyTorch file (a zip archive with a pickle), which is never run", kAsSafetensors,
-            true};
+    return {"a PyTorch file (a zip archive with a pickle)", kAsStateDict, true};
   if (bytes.find("constants.pkl") != std::string_view::npos)
     return {"a TorchScript file, which is not read", "export it to ONNX by torch.onnx.export",
             true};

@@ -7,6 +7,7 @@
 #include "base/integers.h"
 #include "base/memory.h"
 #include "data/corpus.h"
+#include "data/images/image_set.h"
 #include "data/labelled/metrics.h"
 #include "data/row_order.h"
 #include "data/stream_batches.h"
@@ -392,7 +393,9 @@ Dataset picture_dataset(TaskPictures pictures) {
 
 Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& tokenizer_folder) {
   Dataset d;
-  d.tokenizer = io::load_tokenizer(tokenizer_folder);
+  d.tokenizer = known_or_made(options, tokenizer_folder, [&](const auto& kind) {
+    return learn_tokenizer(text_of(files.train), kind);
+  });
   d.task = encode_task(files, *d.tokenizer, options.truncate, options.context);
   if (!options.was_given("context") && !options.wants_resume()) {
     constexpr int64_t kStep = 8;
@@ -415,6 +418,8 @@ Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& 
 }
 
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder) {
+  if (!options.data.empty() && io::holds_images(options.data[0]))
+    usage_error("{} holds pictures with classes; to learn them add --task images", options.data[0]);
   if (!options.data.empty()) return from_shards(options, tokenizer_folder);
   io::CorpusOptions corpus_options;
   for (const std::string& t : options.text) corpus_options.text.emplace_back(t);

@@ -47,11 +47,11 @@ struct TrainOptions {
 
   // Training on pictures with classes.
   double label_smoothing = 0;
-  std::string augment = "none";   // a recipe: io::augment_names()
-  double color_jitter = 0;        // the following change the recipe where they are not 0
-  int64_t random_operations = 0;  // of RandAugment
-  double random_erasing = 0;      // probability
-  int64_t cutout = 0;             // side of a square, in pixels
+  std::string augment = "none";    // a recipe: io::augment_names()
+  double color_jitter = 0;         // share by which colours change
+  int64_t random_operations = -1;  // of RandAugment; filled: the recipe's
+  double random_erasing = -1;      // probability; filled: the recipe's
+  int64_t cutout = 0;              // side of a square, in pixels
   double mixup = 0;
   int64_t skip_bad_images = 0;
   int64_t max_pixels = 178'956'970;  // of a picture

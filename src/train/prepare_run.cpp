@@ -30,8 +30,8 @@ PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>&
     pictures = load_pictures(options, known, folder);
     if (known) open = open_for_pictures(*pictures, *known);
   } else if (!options.task.empty()) {
-    files = read_task_files(options, *known, resume.has_value());
-    open = open_for(*files, *known);
+    files = read_task_files(options, known.get(), resume.has_value());
+    if (known) open = open_for(*files, *known);
   } else if (known) {
     open = open_for_text(*known);
   }
@@ -65,6 +65,7 @@ PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>&
 
 models::ModelPtr new_model(const TrainOptions& options, const Dataset& dataset) {
   const models::ModelPtr model = model_of(options, dataset.vocabulary(), dataset.pad_token());
+  if (dataset.task) return model->with_task(dataset.task->task);
   if (!dataset.pictures) return model;
   const auto classes = std::to_string(std::ssize(dataset.pictures->labels));
   if (const auto given = options.model_settings.find("num-labels");

@@ -177,6 +177,12 @@ SettledRun settle_run(const TrainOptions& options, const models::ModelPtr& model
                   memory_text(run.limit.bytes), run.limit.source, counted(found.compiled, "plan"),
                   duration_text(found.seconds)));
   for (const std::string& line : fit_table(found)) say(line);
+  if (const TrainOptions& best = run.plan.options;
+      model->sees_pictures() && best.batch_size != options.batch_size)
+    say(fmt::format(
+        "note: batch norm takes the mean and the variance of each micro-batch, which now are those "
+        "of {} instead of {}; results differ from a run with --batch-size {}",
+        counted(best.batch_size, "picture"), with_commas(options.batch_size), options.batch_size));
   if (const machine::ProcessForecast& p = run.plan.process; p.needed() > p.overhead() + p.arena)
     say(fmt::format("note: the peak of this process was {}{}; the run needs {}",
                     memory_text(p.peak_before),

@@ -88,10 +88,13 @@ std::string preset_note(const TrainOptions& o, const io::ModelFolder& model) {
 }
 
 std::string description(const io::ModelFolder& model) {
-  return fmt::format("{} ({}, {:.2f}M parameters, context {})", model.folder.string(),
+  const models::ModelSizes sizes = model.definition->sizes();
+  return fmt::format("{} ({}, {:.2f}M parameters, {})", model.folder.string(),
                      model.definition->architecture().name,
-                     static_cast<double>(model.definition->parameter_count()) / 1e6,
-                     model.definition->sizes().context);
+                     1e-6 * static_cast<double>(model.definition->parameter_count()),
+                     sizes.picture ? fmt::format("pictures of {} x {}", sizes.picture->height,
+                                                 sizes.picture->width)
+                                   : fmt::format("context {}", sizes.context));
 }
 
 }  // namespace brrr::train

@@ -365,10 +365,10 @@ class Trainer {
     // A task's head knows nothing at the beginning.
     const bool counts = !open_->dataset().has_task() || state().step > 0;
     if (state().best_step >= 0 && !val.is_comparable_to(state().best)) {
-      progress_->message(fmt::format(
-          "note: evaluations are on other tokens than those up to step {}: the best one "
-          "is looked for from here on",
-          state().best_step));
+      progress_->message(
+          fmt::format("note: evaluations are on other {} than those up to step {}: the best one "
+                      "is looked for from here on",
+                      learns_pictures(options_) ? "pictures" : "tokens", state().best_step));
       state().best_step = -1;
     }
     const bool best = counts && (state().best_step < 0 || val.is_better_than(state().best));

@@ -341,6 +341,11 @@ TEST(GemmWorkspace, DoesNotGrowBeyondTheProcessors) {
   float c[64];
   const GemmArgs tiny{.m = 8, .n = 8, .k = 8, .a = x, .lda = 8, .b = x, .ldb = 8, .c = c, .ldc = 8};
   EXPECT_LE(gemm_panels(tiny, 1).threads, 1);
+  // Columns beyond the last whole vector are copied, whatever else is read where it lies.
+  GemmArgs odd = tiny;
+  odd.m = 2;
+  odd.n = odd.ldb = odd.ldc = 3;
+  EXPECT_EQ(gemm_panels(odd, 1).threads, 1);
   set_thread_count(usable_processors());
 }
 

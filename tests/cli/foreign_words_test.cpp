@@ -98,7 +98,9 @@ TEST_F(ForeignWords, FilesThatAreNoModelSayWhatTheyAre) {
         "train text.txt --init-from m.gguf", "bench decode --model m.gguf", "bench step m.gguf"})
     expect(door, 1, "m.gguf: truncated: the number of tensors needs 8 bytes at byte 8, and 0 are");
   for (const char* door : {"run m.bin", "generate --model m.bin", "plan m.bin"})
-    expect(door, 1, "m.bin is a PyTorch file (a zip archive with a pickle), which is never run");
+    expect(door, 1,
+           "m.bin is a PyTorch file (a zip archive with a pickle); a state dict of torchvision's "
+           "ResNet is read where the file's name ends with .pth");
   expect("run x.npy", 1, "x.npy is a NumPy array (.npy), which is an input and no model");
   expect("run m.onnx", 1, "m.onnx is a picture (PNG); expected an ONNX or .brrr file");
   expect("embed m.onnx text.txt", 1, "m.onnx is a picture (PNG)");

@@ -152,6 +152,8 @@ TEST(TrainOptions, PresetsAreNanoGpts) {
   plain.data_seed = plain.seed;
   plain.eval_batch_size = 12;
   plain.save_steps = 250;
+  plain.random_operations = 0;
+  plain.random_erasing = 0;
   for (const auto& [name, value] : models::find_architecture("gpt2").defaults())
     plain.model_settings[name] = value;
   EXPECT_EQ(cpu, plain);

@@ -124,7 +124,8 @@ TEST(ImageSets, FoldersThatAreNoneAreRefused) {
   EXPECT_EQ(open_images(at).train.size(), 2u);
   EXPECT_USER_ERROR(open_images(at, {{"cat", "emu"}}), "'dog' is not among the 2 classes");
   EXPECT_EQ(open_images(at, {{"emu", "dog", "cat"}}).train.label(0), 2);
-  EXPECT_USER_ERROR(hold_out(open_images(at).train, 0.1), "no class has 10 pictures");
+  EXPECT_USER_ERROR(hold_out(open_images(at).train, 0.1),
+                    "no class has 2 pictures, so none can be held out for validation; add more");
   EXPECT_USER_ERROR(hold_out(open_images(at).train, 0.7), "above 0 and at most 0.5");
 }
 
@@ -136,6 +137,32 @@ TEST(ImageSets, EveryKthOfEachClassIsHeldOut) {
   EXPECT_EQ(split.validation.counts(), (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(split.validation.name(0), (folder / "cat/004.ppm").string());
   EXPECT_EQ(split.validation.name(1), (folder / "cat/009.ppm").string());
+}
+
+// A class with fewer than k pictures gives one, if it keeps one.
+TEST(ImageSets, SmallClassesGiveOneForValidation) {
+  const TempFolder folder;
+  put_classes(folder.path(), 3);
+  put_file(folder / "emu/000.ppm", ppm_of(1));
+  const ImageSplit split = hold_out(open_images(folder.path()).train, 0.1);
+  EXPECT_EQ(split.train.counts(), (std::vector<int64_t>{2, 2, 1}));
+  EXPECT_EQ(split.validation.counts(), (std::vector<int64_t>{1, 1, 0}));
+  EXPECT_EQ(split.validation.name(0), (folder / "cat/002.ppm").string());
+}
+
+TEST(ImageSets, LinksWithoutATargetAreNamed) {
+  const TempFolder folder;
+  put_classes(folder.path(), 1);
+  fs::create_symlink("gone.ppm", folder / "cat/x.ppm");
+  const ImageSet set = open_images(folder.path()).train;
+  EXPECT_EQ(set.size(), 2u);
+  ASSERT_EQ(set.notes.size(), 1u);
+  EXPECT_NE(set.notes[0].find("left out 1 link whose target is missing, such as " +
+                              (folder / "cat/x.ppm").string()),
+            std::string::npos)
+      << set.notes[0];
+  fs::create_symlink("gone", folder / "emu");
+  EXPECT_USER_ERROR(open_images(folder.path()), "emu is a link whose target is missing; remove it");
 }
 
 TEST(ImageSets, ListsNamePicturesAndClasses) {
@@ -168,6 +195,18 @@ TEST(ImageSets, ListsNamePicturesAndClasses) {
   refuse("dog/none.ppm\tdog", "'dog/none.ppm': No such file");
   put_file(folder / "good.txt", "inside.ppm\tcat\ndog/000.ppm\tdog\n");
   EXPECT_EQ(open_images(folder / "good.txt").train.size(), 2u);
+  put_file(folder / "mark.txt",
+           "\xef\xbb\xbf"
+           "cat/000.ppm\tcat\ndog/000.ppm\tdog\n");
+  EXPECT_TRUE(holds_images(folder / "mark.txt"));
+  EXPECT_EQ(open_images(folder / "mark.txt").train.name(0), (folder / "cat/000.ppm").string());
+  put_file(folder / "header.txt", "path\tlabel\ncat/000.ppm\tcat\n");
+  EXPECT_USER_ERROR(open_images(folder / "header.txt"),
+                    "header.txt: line 1: 'path' is no picture; a list has no header");
+  put_file(folder / "comma.txt", "cat/000.ppm,cat\n");
+  EXPECT_USER_ERROR(open_images(folder / "comma.txt"),
+                    "line 1: expected the path of a picture, a tab and its class; got "
+                    "'cat/000.ppm,cat'; commas do not separate here");
   put_file(folder / "empty.txt", "\n");
   EXPECT_USER_ERROR(open_images(folder / "empty.txt"), "lists no pictures");
   EXPECT_USER_ERROR(open_images(folder / "list.txt", {{"cat", "emu"}}), "'dog' is not among the 2");
@@ -195,6 +234,20 @@ TEST(ImageSets, IdxFilesAreMnists) {
   EXPECT_TRUE(holds_images(folder.path()));
   EXPECT_USER_ERROR(open_images(folder.path(), {{"zero", "one"}}),
                     "label 3 is 2; expected 0 to 1, as many as there are classes");
+}
+
+TEST(ImageSets, LabelsThatNoIdxPictureHasAreNamed) {
+  const TempFolder folder;
+  put_file(folder / "train-images-idx3-ubyte", idx_of({3, 1, 1}, "abc"));
+  put_file(folder / "train-labels-idx1-ubyte", idx_of({3}, std::string_view("\0\1\5", 3)));
+  const ImageSet set = open_images(folder.path()).train;
+  EXPECT_EQ(set.classes().size(), 6u);
+  ASSERT_EQ(set.notes.size(), 1u);
+  EXPECT_NE(set.notes[0].find("train-labels-idx1-ubyte: the class '2' has no pictures, nor have 2 "
+                              "more"),
+            std::string::npos)
+      << set.notes[0];
+  EXPECT_TRUE(open_images(folder.path(), {set.classes()}).train.notes.empty());
 }
 
 TEST(ImageSets, IdxFilesThatAreNoneAreRefused) {
@@ -461,6 +514,25 @@ TEST(ImageBatches, BadPicturesAreLeftOutUpToALimit) {
   }
   EXPECT_USER_ERROR(read_all(*batches_of(set, {Sampling::kEpoch}, images)),
                     "none of its pictures can be read");
+}
+
+// A pixel's number has 4 bytes: 4 batches of 256 pictures of 224 x 224 are 588 MiB.
+TEST(ImageBatches, LargeBatchesAreReadAhead) {
+  const TempFolder folder;
+  put_classes(folder.path(), 1);
+  ImageBatchOptions images = plain_pictures();
+  images.form.height = images.form.width = 224;
+  LoaderOptions options;
+  options.mode = Sampling::kEpoch;
+  options.workers = 2;
+  const ImageSet set = open_images(folder.path()).train;
+  const auto open = [&](int64_t batch) {
+    options.batch = batch;
+    static_cast<BatchOptions&>(options) = ImageBatches::batch_options(set, images, options);
+    Loader(std::make_unique<ImageBatches>(set, options, images), options);
+  };
+  open(256);
+  EXPECT_USER_ERROR(open(512), "prefetched batches would take");
 }
 
 TEST(ImageBatches, SettingsThatCannotBeAreRefused) {

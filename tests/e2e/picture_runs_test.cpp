@@ -56,12 +56,14 @@ TEST_F(PictureRuns, LearnsEvaluatesClassifiesAndEmbeds) {
   ASSERT_EQ(run(small("run")), 0) << err_;
   EXPECT_GT(json()["accuracy"].get<double>(), 0.8);
   EXPECT_NE(err_.find("images/s"), std::string::npos);
+  EXPECT_EQ(err_.find("token"), std::string::npos) << err_;
   const double accuracy = json()["accuracy"].get<double>(), loss = json()["val_loss"].get<double>();
   EXPECT_TRUE(fs::exists(path("run") / "preprocessor_config.json"));
 
   const std::string model = path("run").string(), data = path("pictures").string();
   ASSERT_EQ(run({"eval", "--model", model, "--data", data, "--json"}), 0) << err_;
   EXPECT_EQ(json()["scored"], 60);
+  EXPECT_EQ(json()["pictures"], 60);
   EXPECT_GT(json()["accuracy"].get<double>(), 0.8);
   EXPECT_TRUE(std::isfinite(loss) && accuracy <= 1);
 
@@ -114,13 +116,48 @@ TEST_F(PictureRuns, KilledAndResumedGiveTheSameBits) {
 }
 
 TEST_F(PictureRuns, TakesTheMemoryOfItsForecast) {
-  ASSERT_EQ(run(small("run", {"--batch-size", "32", "--dataloader-num-workers", "2"})), 0) << err_;
-  const nlohmann::json r = json();
-  EXPECT_EQ(r["arena_bytes"], r["forecast_arena_bytes"]);
-  const auto needed = r["needed_peak_bytes"].get<double>(),
-             forecast = r["forecast_needed_bytes"].get<double>();
-  EXPECT_LE(needed, forecast);
-  EXPECT_GE(needed, 0.95 * forecast - (4 << 20));  // pages of code, as memory_forecast_test has it
+  for (const char* batch : {"4", "32"}) {
+    ASSERT_EQ(run(small(batch, {"--batch-size", batch, "--dataloader-num-workers", "2"})), 0)
+        << err_;
+    const nlohmann::json r = json();
+    EXPECT_EQ(r["arena_bytes"], r["forecast_arena_bytes"]);
+    const auto needed = r["needed_peak_bytes"].get<double>(),
+               forecast = r["forecast_needed_bytes"].get<double>();
+    EXPECT_LE(needed, forecast) << batch;
+    // Pages of code, as memory_forecast_test has it.
+    EXPECT_GE(needed, 0.95 * forecast - (4 << 20)) << batch;
+  }
+}
+
+// Off means off, also of a recipe that erases.
+TEST_F(PictureRuns, OperationsOfARecipeCanBeOff) {
+  const auto options_of = [&](const std::vector<std::string>& more) {
+    EXPECT_EQ(run(small("x", more)), 0) << err_;
+    const auto options = nlohmann::json::parse(read_file(path("x") / "train_config.json"));
+    fs::remove_all(path("x"));
+    return std::pair(options["random_erasing"].get<double>(),
+                     options["random_operations"].get<int>());
+  };
+  const std::vector<std::string> strong{"--augment", "strong", "--max-steps", "1"};
+  EXPECT_EQ(options_of(strong), std::pair(0.25, 2));
+  std::vector<std::string> off = strong;
+  off.insert(off.end(), {"--random-erasing", "0", "--random-operations", "0"});
+  EXPECT_EQ(options_of(off), std::pair(0.0, 0));
+}
+
+// Batch norm's statistics are those of a micro-batch, which --fit makes smaller.
+TEST_F(PictureRuns, FittingSaysThatStatisticsChange) {
+  ASSERT_EQ(run(small("whole", {"--max-steps", "1", "--batch-size", "48", "--image-size", "128"})),
+            0)
+      << err_;
+  const int64_t least = json()["forecast_needed_bytes"].get<int64_t>() * 7 / 10;
+  ASSERT_EQ(run(small("fitted", {"--max-steps", "1", "--batch-size", "48", "--image-size", "128",
+                                 "--fit", "--memory-limit", std::to_string(least >> 20) + "MiB"})),
+            0)
+      << err_;
+  EXPECT_NE(err_.find("note: batch norm takes the mean and the variance of each micro-batch"),
+            std::string::npos)
+      << err_;
 }
 
 // A trunk goes on with other classes and another size of pictures.
@@ -174,6 +211,14 @@ TEST_F(PictureRuns, RefusesWhatDoesNotFit) {
   expect({"train", "--task", "images", "--data", data, "--architecture", "gpt2"}, 2,
          "needs a model for pictures, such as --architecture resnet; got gpt2");
   expect({"train", "--augment", "flip"}, 2, "--augment applies to pictures");
+  expect({"train", "--preset", "fine-tune-images", "--data", data}, 2,
+         "needs --init-from FOLDER; --preset resnet20-cifar begins a new one");
+  expect({"train", "--preset", "resnet20-cifar", "--task", "classify", "--data", data}, 2,
+         "--preset resnet20-cifar is for pictures, --task images; got --task classify");
+  expect({"train", "--data", data}, 2,
+         "holds pictures with classes; to learn them add --task images");
+  expect(small("x", {"--tokenizer", "char"}), 2, "--tokenizer is for text");
+  expect(small("x", {"--context", "8"}), 2, "--context is for text");
   expect({"train", "--task", "images", "--data", data, "--depth", "18", "--stem", "imagenet",
           "--image-size", "16"},
          1, "image_size must be at least 32");
@@ -184,6 +229,15 @@ TEST_F(PictureRuns, RefusesWhatDoesNotFit) {
   ASSERT_EQ(run(small("run", {"--max-steps", "2"})), 0) << err_;
   const std::string model = path("run").string();
   expect({"generate", "--model", model}, 1, "a ResNet sees pictures and reads no text");
+  expect({"quantize", model, "--output", path("q").string()}, 1,
+         "a ResNet sees pictures and is not quantised as a folder; write it as ONNX: `brrr export");
+  expect({"export", model, "--output", path("m.gguf").string()}, 1,
+         "a ResNet sees pictures and is not written as a GGUF file; write it as ONNX");
+  expect({"export", model, "--onnx"}, 2, "`brrr export MODEL --format onnx` writes ONNX");
+  expect({"eval", "--model", model, "--data", data, "--context", "8"}, 2,
+         "--context is for text: " + model + " sees pictures");
+  ASSERT_EQ(run({"info", model}), 0) << err_;
+  EXPECT_EQ(out_.find("context"), std::string::npos) << out_;
   expect({"embed", "--model", model, "--images", data, "--pooling", "mean"}, 2,
          "--pooling is for texts; leave it out with --images");
   expect({"classify", "--model", model, "--images", path("absent.png").string()}, 1, "absent.png");

@@ -86,7 +86,7 @@ TEST_F(PictureSessions, ThreadsDoNotChangeTheBits) {
   EXPECT_EQ(after_steps(*two, 4), expected);
 }
 
-// What is recomputed normalises again and updates no statistics.
+// Recomputed batch norms normalise by the batch and leave the running statistics alone.
 TEST_F(PictureSessions, RecomputationDoesNotChangeTheBits) {
   const auto plain = session();
   const States expected = after_steps(*plain, 3);

@@ -47,6 +47,8 @@ io::ModelFolder open_for_quantising(const QuantizeOptions& o) {
         o.model);
   const bool has_modules = !o.model.empty() && fs::exists(fs::path(o.model) / "modules.json");
   const fs::path folder = has_modules ? fs::path(o.model) : find_named_model(o.model);
+  const models::ModelPtr definition = has_modules ? nullptr : io::read_definition(folder);
+  if (definition) refuse_pictures(*definition, folder, "quantised as a folder");
   io::OpenOptions open;
   open.reads_tokenizer = o.measure || is_calibrated(o);
   const io::SentenceSettings settings = io::read_sentence_settings(folder);

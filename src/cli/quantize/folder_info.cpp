@@ -10,6 +10,7 @@
 #include "folders/state_dict.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/json_file.h"
+#include "models/state_dict_config.h"
 #include "train/parts.h"
 
 namespace brrr::cli {
@@ -177,7 +178,45 @@ std::string info_text(const io::ModelFolder& model, const std::string& own) {
 
 }  // namespace
 
+namespace {
+
+/// Describes a file of PyTorch whose net is not known by the names of its tensors.
+void print_state_dict(const fs::path& path, const WeightSource& tensors, bool json) {
+  constexpr size_t kMostNamed = 10;
+  std::map<std::string, int64_t> stored;
+  std::vector<std::string> names;
+  int64_t elements = 0;
+  tensors.each([&](const TensorView& t) {
+    stored[std::string(name_of(t.dtype))] += t.shape.elements();
+    elements += t.shape.elements();
+    names.push_back(fmt::format("{} {}", t.name, t.shape.str()));
+  });
+  if (json) {
+    nlohmann::ordered_json j{{"model", path.string()}, {"architecture", nullptr},
+                             {"parameters", elements}, {"bytes", fs::file_size(path)},
+                             {"stored", stored},       {"tensors", names}};
+    write_output(io::json_line(j) + "\n");
+    return;
+  }
+  std::string text = fmt::format(
+      "{}: {} of a net that Brrr does not know by their names (it knows torchvision's ResNet)\n",
+      path.string(), counted(std::ssize(names), "tensor"));
+  std::vector<std::string> parts;
+  for (const auto& [dtype, count] : stored)
+    parts.push_back(fmt::format("{} in {}", with_commas(count), dtype));
+  text += fmt::format("weights: {} ({:.1f} MB on disk)\n", fmt::join(parts, ", "),
+                      1e-6 * static_cast<double>(fs::file_size(path)));
+  text += fmt::format("tensors: {}\n", listed(names, kMostNamed));
+  write_output(text);
+}
+
+}  // namespace
+
 void print_folder_info(const std::string& name, bool json) {
+  if (const fs::path path(name); io::is_state_dict(path)) {
+    const std::shared_ptr<const WeightSource> tensors = io::open_state_dict(path);
+    if (!models::config_of_state_dict(*tensors)) return print_state_dict(path, *tensors, json);
+  }
   const io::ModelFolder model = open_named_model(name, {.reads_tokenizer = false});
   const WeightQuantization quantization = model.own_quantization();
   const Precision precision =

@@ -38,8 +38,15 @@ void check_link(const fs::path& top, const fs::path& path) {
 
 struct FoundFiles {
   std::vector<PictureFiles::File> pictures;
-  int64_t others = 0;  // files that are no pictures by their endings
+  int64_t others = 0;      // files that are no pictures by their endings
+  int64_t dead_links = 0;  // symbolic links whose target does not exist
+  std::string dead_link;   // one of them
 };
+
+bool is_dead_link(const fs::path& path) {
+  std::error_code error;
+  return fs::is_symlink(fs::symlink_status(path, error)) && !fs::exists(path, error);
+}
 
 /// The pictures beneath a folder, paths relative to `top`. Links to folders are not followed, so
 /// that a circle of them ends.
@@ -52,6 +59,10 @@ void find_pictures(const fs::path& top, const fs::path& folder, FoundFiles& foun
     const fs::path path = entries->path();
     if (is_hidden_picture(path)) continue;
     check_link(top, path);
+    if (is_dead_link(path)) {
+      if (found.dead_links++ == 0) found.dead_link = path.string();
+      continue;
+    }
     std::error_code ignored;
     if (entries->is_directory(ignored)) {
       if (!entries->is_symlink(ignored)) find_pictures(top, path, found);
@@ -74,8 +85,11 @@ std::vector<fs::path> class_folders_of(const fs::path& folder) {
   for (const fs::directory_iterator end; entries != end; entries.increment(error)) {
     if (error) unreadable(folder, error);
     std::error_code ignored;
-    if (!is_hidden_picture(entries->path()) && entries->is_directory(ignored))
-      folders.push_back(entries->path());
+    if (is_hidden_picture(entries->path())) continue;
+    if (is_dead_link(entries->path()))
+      user_error("{} is a link whose target is missing; remove it, or restore the target",
+                 entries->path().string());
+    if (entries->is_directory(ignored)) folders.push_back(entries->path());
   }
   if (error) unreadable(folder, error);
   std::sort(folders.begin(), folders.end());
@@ -100,6 +114,13 @@ int64_t same_but_for_ending(const std::vector<PictureFiles::File>& files, std::s
 bool has_picture_ending(const fs::path& path) {
   const std::string ending = lower_ending(path);
   return std::ranges::find(kPictureEndings, ending) != std::end(kPictureEndings);
+}
+
+std::string empty_classes_note(const std::string& what, const std::vector<std::string>& empty) {
+  if (empty.empty()) return "";
+  return fmt::format(
+      "{}: the class '{}' has no pictures{}", what, empty[0],
+      empty.size() == 1 ? std::string() : fmt::format(", nor have {} more", empty.size() - 1));
 }
 
 std::string PictureFiles::identity(size_t i) const {
@@ -154,10 +175,10 @@ ImageSet open_class_folders(const fs::path& folder, const ImageSetOptions& optio
     for (size_t i = c == 0 ? 0 : ends[c - 1]; i < ends[c]; ++i)
       items.push_back({i, classes.label(names[c])});
   std::vector<std::string> notes;
-  if (!empty.empty())
-    notes.push_back(fmt::format(
-        "{}: the class '{}' has no pictures{}", what, empty[0],
-        empty.size() == 1 ? std::string() : fmt::format(", nor have {} more", empty.size() - 1)));
+  if (!empty.empty()) notes.push_back(empty_classes_note(what, empty));
+  if (all.dead_links > 0)
+    notes.push_back(fmt::format("{}: left out {} whose target is missing, such as {}", what,
+                                counted(all.dead_links, "link"), all.dead_link));
   if (all.others > 0)
     notes.push_back(fmt::format("{}: {} left out, because of other endings than those of pictures",
                                 what, counted(all.others, "file")));

@@ -146,7 +146,15 @@ ImageSet open_idx_pictures(const fs::path& pictures, const ImageSetOptions& opti
   }
   if (names.size() < 2 && !items.empty())
     user_error("{} has the class 0 alone; expected two classes or more", labels_path.string());
-  return {what, std::move(names), std::move(items), std::move(store)};
+  ImageSet set(what, std::move(names), std::move(items), std::move(store));
+  if (options.classes.empty()) {
+    std::vector<std::string> empty;
+    const std::vector<int64_t> counts = set.counts();
+    for (size_t c = 0; c < counts.size(); ++c)
+      if (counts[c] == 0) empty.push_back(set.classes()[c]);
+    if (!empty.empty()) set.notes.push_back(empty_classes_note(labels_path.string(), empty));
+  }
+  return set;
 }
 
 }  // namespace brrr::io

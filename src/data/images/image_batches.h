@@ -54,6 +54,7 @@ class ImageBatches final : public BatchSource {
   void fill(int64_t index, Batch& batch) const override;
   int64_t epoch_of(int64_t index) const override;
   int64_t batches_per_pass() const override;
+  int64_t bytes_per_position() const override { return sizeof(float); }
   /// Counts pictures, not tokens.
   int64_t tokens() const override { return static_cast<int64_t>(set_.size()); }
   /// Over the set, the form and the augmentation.

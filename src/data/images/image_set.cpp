@@ -55,17 +55,20 @@ ImageSplit hold_out(const ImageSet& set, double fraction) {
     usage_error("a part of {} of the pictures for validation; expected above 0 and at most 0.5",
                 fraction);
   const int64_t k = std::llround(1 / fraction);
+  const std::vector<int64_t> counts = set.counts();
   std::vector<ImageSet::Item> train, validation;
-  std::vector<int64_t> seen(set.classes().size(), 0);
+  std::vector<int64_t> seen(counts.size(), 0);
   for (const ImageSet::Item& item : set.items()) {
-    const int64_t number = ++seen[static_cast<size_t>(item.label)];
-    (number % k == 0 ? validation : train).push_back(item);
+    const auto label = static_cast<size_t>(item.label);
+    const int64_t number = ++seen[label], count = counts[label];
+    const bool is_last_of_few = count < k && count > 1 && number == count;
+    (number % k == 0 || is_last_of_few ? validation : train).push_back(item);
   }
   if (validation.empty())
     user_error(
-        "{}: no class has {}, so none can be held out for validation; give pictures for "
-        "validation, or add more",
-        set.what(), counted(k, "picture"));
+        "{}: no class has 2 pictures, so none can be held out for validation; add more, or name "
+        "pictures for validation with --val-data",
+        set.what());
   ImageSplit split{set.with_items(std::move(train), set.what()),
                    set.with_items(std::move(validation), set.what() + " (held out)")};
   split.train.notes = set.notes;

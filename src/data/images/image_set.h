@@ -9,14 +9,18 @@
 //             .png, .webp, .ppm, .pgm and .pnm (in any case) are counted in a note. A folder
 //             without pictures is a class all the same, which a note says. Pictures that differ
 //             only in their ending are both read, which a note says.
-//             Links to files are followed, links to folders below the class are not.
+//             Links to files are followed, links to folders below the class are not. Links whose
+//             target is missing are left out, which a note says; in the place of a class such a
+//             link is refused.
 //             A folder that holds train/ and one of val/, valid/, validation/ or test/ is two sets.
 //   IDX       MNIST's and Fashion-MNIST's files, packed by gzip or not: a folder that holds
 //             train-images-idx3-ubyte and train-labels-idx1-ubyte (and t10k-... for validation), or
 //             the file of pictures, whose labels are in the file of the same name with "labels" and
-//             "idx1" in it.
-//   list      a text file of lines `path<tab>class`, paths relative to its folder. A path that
-//             leaves this folder, by ".." or a link, is refused.
+//             "idx1" in it. Labels are numbers; one below the largest that no picture has is a
+//             class without pictures, which a note says.
+//   list      a text file of lines `path<tab>class`, paths relative to its folder; a UTF-8 byte
+//             order mark at its beginning is ignored. A path that leaves this folder, by ".." or a
+//             link, is refused, and so is a header.
 
 #include <cstdint>
 #include <memory>
@@ -111,8 +115,9 @@ struct ImageSplit {
   ImageSet train, validation;
 };
 /// Every k-th picture of each class is for validation, k = 1 / fraction rounded: pictures k, 2 k,
-/// ... from 1, in the order of the set. A pure function of the set. Throws UserError (usage) for a
-/// fraction outside (0, 0.5], and UserError where no class has k pictures.
+/// ... from 1, in the order of the set. A class of 2 to k - 1 pictures gives its last one. A pure
+/// function of the set. Throws UserError (usage) for a fraction outside (0, 0.5], and UserError
+/// where no class has 2 pictures.
 ImageSplit hold_out(const ImageSet& set, double fraction);
 
 }  // namespace brrr::io

@@ -10,6 +10,22 @@ namespace brrr::io {
 namespace {
 
 constexpr uint64_t kLargestList = uint64_t{1} << 30;
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+std::string_view without_mark(std::string_view text) {
+  return text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text;
+}
+
+/// Throws UserError, saying which form was wanted.
+[[noreturn]] void refuse_line(const std::string& where, std::string_view line) {
+  constexpr size_t kShown = 60;
+  const std::string advice =
+      line.find('\t') == std::string_view::npos && line.find(',') < line.size()
+          ? "; commas do not separate here: put tabs in their place"
+          : "";
+  user_error("{}: expected the path of a picture, a tab and its class; got '{}'{}", where,
+             line.substr(0, kShown), advice);
+}
 
 struct ListLine {
   std::string_view path, label;
@@ -49,13 +65,14 @@ bool is_picture_list(const fs::path& path) {
   std::string line(4096, '\0');
   file.read(line.data(), static_cast<std::streamsize>(line.size()));
   line.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
-  line = line.substr(0, line.find('\n'));
+  line = without_mark(std::string_view(line).substr(0, line.find('\n')));
   const size_t tab = line.find('\t');
   return tab != std::string::npos && has_picture_ending(line.substr(0, tab));
 }
 
 ImageSet open_picture_list(const fs::path& path, const ImageSetOptions& options) {
-  const std::string text = read_file(path, kLargestList), what = path.string();
+  const std::string content = read_file(path, kLargestList), what = path.string();
+  const std::string_view text = without_mark(content);
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::vector<PictureFiles::File> files;
   std::vector<std::string> labels;
@@ -63,7 +80,7 @@ ImageSet open_picture_list(const fs::path& path, const ImageSetOptions& options)
   int64_t number = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = std::string_view(text).substr(at, end - at);
+    std::string_view line = text.substr(at, end - at);
     at = end + 1;
     ++number;
     if (line.ends_with('\r')) line.remove_suffix(1);
@@ -72,12 +89,15 @@ ImageSet open_picture_list(const fs::path& path, const ImageSetOptions& options)
     const size_t tab = line.find('\t');
     if (tab == std::string_view::npos || tab == 0 || tab + 1 == line.size() ||
         line.find('\t', tab + 1) != std::string_view::npos)
-      user_error("{}: expected the path of a picture, a tab and its class", where);
+      refuse_line(where, line);
     const fs::path picture(line.substr(0, tab));
     check_relative(where, picture);
     check_links(where, folder, picture, inside);
     std::error_code error;
     const uint64_t bytes = fs::file_size(folder / picture, error);
+    if (error && number == 1 && !has_picture_ending(picture))
+      user_error("{}: '{}' is no picture; a list has no header: remove the line", where,
+                 picture.string());
     if (error) user_error("{}: '{}': {}", where, picture.string(), error.message());
     files.push_back({picture.string(), bytes});
     labels.emplace_back(line.substr(tab + 1));

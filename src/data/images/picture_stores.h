@@ -46,6 +46,9 @@ class ClassNames {
   std::vector<std::string> names_;
 };
 
+/// "DATA: the class 'ant' has no pictures, nor have 2 more"; "" where `empty` names no class.
+std::string empty_classes_note(const std::string& what, const std::vector<std::string>& empty);
+
 bool has_picture_ending(const fs::path& path);
 
 /// Whether a folder in it holds a picture, by its ending. Never throws.

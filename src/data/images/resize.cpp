@@ -62,7 +62,7 @@ class AxisWeights {
     }
   }
   ResizeTaps taps() const { return {taps_, first_.data(), weights_.data(), counts_.data()}; }
-  /// Inputs are counted from input `low` on.
+  /// Makes first[i] relative to input `low`.
   void begin_at(int64_t low) {
     for (int32_t& first : first_) first -= static_cast<int32_t>(low);
   }

@@ -68,7 +68,8 @@ std::vector<NamedBytes> process_rows(const RunPlan& p) {
   const auto part = [&](const char* name, int64_t bytes) {
     if (bytes > 0) rows.push_back({name, Holds::temporaries, bytes});
   };
-  part("program, libraries, tokens", f.program + f.code);
+  part(p.model->sees_pictures() ? "program, libraries" : "program, libraries, tokens",
+       f.program + f.code);
   part("packed operands of products", f.packing);
   part("batches, threads, log", f.batches + f.threads + f.logging);
   part("mapped inputs (reclaimable)", f.mapped);
@@ -144,11 +145,16 @@ int64_t two_digits(double value) {
 
 }  // namespace
 
+const char* example_word(const RunPlan& p) {
+  return p.model->sees_pictures() ? "picture" : "token";
+}
+
 std::string predicted_text(const RunPlan& p) {
   if (!p.time || !p.speed) return "time: not measured";
   const double ms = p.time->total_ms();
-  return fmt::format("predicted: {} a step, {} tokens/s ({})", machine::predicted_duration(ms),
+  return fmt::format("predicted: {} a step, {} {}s/s ({})", machine::predicted_duration(ms),
                      with_commas(two_digits(1e3 * static_cast<double>(p.tokens_per_step) / ms)),
+                     example_word(p),
                      machine::rates_text(*p.speed, dtype_of_precision(p.plan.options.precision)));
 }
 
@@ -183,7 +189,7 @@ void add_saved(Report& r, const RunPlan& p) {
 }
 
 void add_work(Report& r, const RunPlan& p) {
-  r.heading("work per token");
+  r.heading(fmt::format("work per {}", example_word(p)));
   r.line(fmt::format("  {:<16} {:>12} {:>12} {:>12}{}", "FLOPs", "forward", "backward", "optimizer",
                      p.time ? fmt::format(" {:>12}", "predicted") : ""));
   for (const auto& [flops, ms] : work_rows(p))
@@ -200,9 +206,8 @@ std::string kernels_text(const RunPlan& p) {
   const KernelPlan& k = *p.kernels;
   const double ms = k.total().ms;
   return fmt::format(
-      "{} a step, {} {}/s{}", machine::predicted_duration(ms),
-      with_commas(two_digits(1e3 * static_cast<double>(p.tokens_per_step) / ms)),
-      p.model->sees_pictures() ? "pictures" : "tokens",
+      "{} a step, {} {}s/s{}", machine::predicted_duration(ms),
+      with_commas(two_digits(1e3 * static_cast<double>(p.tokens_per_step) / ms)), example_word(p),
       k.peak_flops > 0 && !p.model->sees_pictures()
           ? fmt::format("; MFU {:.1f}% by 6N + 6LCT, {:.1f}% by 6N + 12LCT, of {:.0f} "
                         "TFLOP/s",

@@ -70,13 +70,19 @@ std::vector<Preset> lstm_presets() {
        preset_values(characters + "--n-embd 256 --max-steps 1000")},
       {"char-gru", "characters, two GRU layers of width 256, 0.6M parameters, 1,000 steps",
        preset_values(characters + "--cell gru --n-embd 256 --max-steps 1000")},
+      {"text-lstm", "classes of texts (--task classify), one LSTM layer of width 128, 5 epochs",
+       preset_values("--task classify --tokenizer bpe:2000 --n-layer 1 --n-embd 128 --dropout 0 "
+                     "--context 128 --batch-size 32 --learning-rate 3e-3 --warmup-steps 0.1 "
+                     "--weight-decay 0 --max-grad-norm 1.0 --sampling epoch --num-train-epochs 5 "
+                     "--max-steps 0 --eval-steps 0.2 --eval-batches 0 --samples 0 "
+                     "--logging-steps 1")},
   };
 }
 
 }  // namespace
 
 ModelSizes LstmConfig::sizes() const {
-  // Neither heads nor a cache: what it knows of earlier tokens is a state of fixed size.
+  // An LSTM has no attention heads and no cache: its state has a fixed size.
   return {.vocabulary = vocab_size,
           .context = max_position_embeddings,
           .layers = num_hidden_layers,

@@ -12,6 +12,9 @@ namespace {
 
 using io::Json;
 
+/// model_type of config.json. transformers' ResNet has the stem of ImageNet only, so a net with the
+/// other stem has a type of its own, which transformers refuses by name.
+constexpr const char *kModelType = "resnet", *kCifarType = "cifar_resnet";
 constexpr size_t kMostStages = 8;
 constexpr int64_t kMostChannels = 1 << 16, kMostBlocks = 1024, kMostSide = 1 << 14;
 
@@ -132,9 +135,9 @@ const ConfigTable<ResNetConfig>& ResNetConfig::table() {
         .option("layer-type", "block of a ResNet: basic or bottleneck");
     t.choice("stem", &C::stem, stems())
         .written([](const C& c) { return c.stem != ResNetStem::imagenet; })
-        .option(
-            "stem",
-            "first layers of a ResNet: imagenet (7 x 7 of stride 2, max pool) or cifar (3 x 3)");
+        .option("stem",
+                "first layers of a ResNet: imagenet (7 x 7 of stride 2, max pool) or cifar (3 x 3; "
+                "transformers has no such ResNet, so config.json names the type cifar_resnet)");
     t.choice("hidden_act", &C::hidden_act, activation_choices());
     t.flag("downsample_in_first_stage", &C::downsample_in_first_stage);
     t.flag("downsample_in_bottleneck", &C::downsample_in_bottleneck)
@@ -157,7 +160,12 @@ const ConfigTable<ResNetConfig>& ResNetConfig::table() {
     t.dropout("classifier_dropout", &C::classifier_dropout).written([](const C& c) {
       return c.classifier_dropout > 0;
     });
-    t.constant("model_type", {"resnet"});
+    t.custom(
+        "model_type",
+        [](C&, const ConfigReader& keys) {
+          keys.insist("model_type", {kModelType, kCifarType});
+        },
+        [](const C& c) { return c.stem == ResNetStem::cifar ? kCifarType : kModelType; });
     return t;
   }();
   return table;
@@ -241,7 +249,8 @@ std::string ResNetConfig::json(DType stored) const {
   Json more = Json::object();
   write_labels(task, more);
   return config_json_of(*this, stored,
-                        task.head == Head::classes ? "ResNetForImageClassification" : "ResNetModel",
+                        std::string(stem == ResNetStem::cifar ? "CifarResNet" : "ResNet") +
+                            (task.head == Head::classes ? "ForImageClassification" : "Model"),
                         std::move(more));
 }
 
@@ -259,13 +268,14 @@ ModelPtr ResNetConfig::model() const {
 }
 
 const Architecture& ResNetConfig::architecture() {
-  static const Architecture a = architecture_of<ResNetConfig>({.name = "resnet",
-                                                               .title = "ResNet",
-                                                               .model_types = {"resnet"},
-                                                               .class_names = {"ResNet"},
-                                                               .presets = resnet_presets(),
-                                                               .head = Head::classes},
-                                                              complete_resnet, parse_resnet_config);
+  static const Architecture a =
+      architecture_of<ResNetConfig>({.name = "resnet",
+                                     .title = "ResNet",
+                                     .model_types = {kModelType, kCifarType},
+                                     .class_names = {"ResNet", "CifarResNet"},
+                                     .presets = resnet_presets(),
+                                     .head = Head::classes},
+                                    complete_resnet, parse_resnet_config);
   return a;
 }
 

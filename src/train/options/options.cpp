@@ -106,9 +106,9 @@ void add_picture_rows(Table& t) {
   t.real("color-jitter", &Options::color_jitter, {.low = 0, .high = 10}, "X",
          "change brightness, contrast and saturation by factors from 1 - X to 1 + X");
   t.integer("random-operations", &Options::random_operations, 0, 16, "N",
-            "operations of RandAugment on each picture (0: the recipe's)");
+            "operations of RandAugment on each picture (default: the recipe's; 0: none)");
   t.real("random-erasing", &Options::random_erasing, {.low = 0, .high = 1}, "P",
-         "probability of erasing a rectangle of a picture (0: the recipe's)");
+         "probability of erasing a rectangle of a picture (default: the recipe's; 0: none)");
   t.integer("cutout", &Options::cutout, 0, 1 << 14, "N",
             "erase a square of N pixels of each picture (0: none)");
   t.real("mixup", &Options::mixup, {.low = 0, .high = 100}, "X",
@@ -218,7 +218,8 @@ void add_training_rows(Table& t) {
   t.real("num-train-epochs", &Options::num_train_epochs, {.low = 0, .high = 1e9}, "X",
          "passes over the training data, when max-steps is not given", {"epochs"})
       .free_on_resume = true;
-  t.integer("batch-size", &Options::batch_size, 1, 1 << 16, "N", "sequences per micro-batch",
+  t.integer("batch-size", &Options::batch_size, 1, 1 << 16, "N",
+            "sequences, or pictures, per micro-batch",
             {"per-device-train-batch-size", "per-gpu-train-batch-size", "train-batch-size"});
   t.integer("gradient-accumulation-steps", &Options::gradient_accumulation_steps, 1, 1 << 16, "N",
             "micro-batches per optimizer step", {"grad-accum-steps"});
@@ -307,7 +308,7 @@ void add_evaluation_rows(Table& t) {
   free_integer("eval-batches", &Options::eval_batches, 0, int64_t{1} << 31,
                "batches per evaluation (0: the whole validation text)", {"eval-iters"});
   free_integer("eval-batch-size", &Options::eval_batch_size, 1, 1 << 16,
-               "sequences per evaluation batch (default: the batch size)",
+               "sequences, or pictures, per evaluation batch (default: the batch size)",
                {"per-device-eval-batch-size", "per-gpu-eval-batch-size"});
   t.flag("load-best-model-at-end", &Options::load_best_model_at_end,
          "end with the weights of the best evaluation instead of the last")

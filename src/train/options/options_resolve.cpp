@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/human.h"
+#include "data/images/augment.h"
 #include "data/labelled/metric_names.h"
 #include "data/labelled/metrics.h"
 #include "formats/json_file.h"
@@ -81,12 +82,17 @@ void fill(TrainOptions& o) {
   fill_intervals(o);
   if (o.pack == "documents" && o.task.empty() && !o.was_given("sampling")) o.sampling = "documents";
   if (o.data_seed < 0) o.data_seed = o.seed;
+  const io::Augment recipe = learns_pictures(o) ? io::augment_from_name(o.augment) : io::Augment{};
+  if (o.random_operations < 0) o.random_operations = recipe.random_operations;
+  if (o.random_erasing < 0) o.random_erasing = recipe.erase;
   // The task of a resumed run stands in its record.
   if (o.task.empty() && !o.wants_resume() && o.metric_for_best_model == "loss")
     o.metric_for_best_model.clear();
   if (o.eval_batch_size == 0) o.eval_batch_size = o.batch_size;
   // Shards bring their tokenizer; a tokenizer brings its vocabulary.
-  if ((!o.data.empty() || learns_pictures(o)) && !o.was_given("tokenizer")) o.tokenizer.clear();
+  const bool learns_tokenizer = !o.task.empty() && o.init_from == "scratch" && !learns_pictures(o);
+  if ((!o.data.empty() || learns_pictures(o)) && !learns_tokenizer && !o.was_given("tokenizer"))
+    o.tokenizer.clear();
   if (o.was_given("tokenizer") && !o.was_given("vocab-size")) o.vocab_size = 0;
 }
 
@@ -131,14 +137,30 @@ constexpr const char *kFineTune = "fine-tune", *kFineTuneText = "fine-tune-text"
 /// The architecture that learns from pictures where none is named, and the preset that goes on with
 /// one.
 constexpr const char *kPictures = "resnet", *kFineTunePictures = "fine-tune-images";
+/// The architecture that learns classes of texts from scratch, and the preset for that.
+constexpr const char *kRecurrent = "lstm", *kRecurrentTexts = "text-lstm";
 
 /// Whether an option has another value than its default: a file with all options names each.
 bool is_set(const TrainOptions& o, const char* name) {
   const Row& row = train_option_table().find(name);
-  return row.get(o) != row.get(TrainOptions{});
+  TrainOptions usual;
+  usual.random_operations = 0;  // as they are filled
+  usual.random_erasing = 0;
+  return row.get(o) != row.get(usual);
 }
 
 void validate_pictures(const TrainOptions& o) {
+  if (o.preset == kFineTunePictures && o.init_from == "scratch")
+    usage_error(
+        "--preset {} trains a model further: it needs --init-from FOLDER; --preset {} begins a new "
+        "one",
+        kFineTunePictures, models::find_architecture(kPictures).presets.front().name);
+  if (o.was_given("tokenizer"))
+    usage_error("--tokenizer is for text: --task images reads pictures; leave it out");
+  if (o.was_given("context") && o.context != 1)
+    usage_error(
+        "--context is for text: --task images reads pictures, whose size is --image-size; leave it "
+        "out");
   if (o.init_from == "scratch" && o.architecture != kPictures)
     usage_error("--task images needs a model for pictures, such as --architecture {}; got {}",
                 kPictures, o.architecture);
@@ -157,6 +179,8 @@ void validate_pictures(const TrainOptions& o) {
 
 void validate_task(const TrainOptions& o) {
   if (!learns_pictures(o)) {
+    if (!o.task.empty() && !o.wants_resume() && architecture_of_preset(o.preset).name == kPictures)
+      usage_error("--preset {} is for pictures, --task images; got --task {}", o.preset, o.task);
     for (const char* name :
          {"augment", "color-jitter", "random-operations", "random-erasing", "cutout", "mixup",
           "label-smoothing", "skip-bad-images", "max-pixels", "image-cache"})
@@ -185,8 +209,15 @@ void validate_task(const TrainOptions& o) {
   }
   if (o.wants_resume()) return;
   if (learns_pictures(o)) return validate_pictures(o);
-  if (o.init_from == "scratch")
-    usage_error("--task {} starts from a trained model: expected --init-from FOLDER", o.task);
+  if (o.init_from == "scratch" && o.architecture != kRecurrent)
+    usage_error(
+        "--task {} starts from a trained model: expected --init-from FOLDER, or --architecture {}, "
+        "which learns it from scratch",
+        o.task, kRecurrent);
+  if (o.init_from == "scratch" && o.task == "tokens")
+    usage_error(
+        "--task tokens needs an encoder: expected --init-from FOLDER; got --architecture {}",
+        kRecurrent);
   if (!o.text.empty())
     usage_error("--task {} reads texts with labels from --data FILE.tsv; got --text", o.task);
   if (o.data.size() != 1 || o.val_data.size() > 1)
@@ -319,6 +350,8 @@ TrainOptions resolve_unchecked(const KeyValues& given) {
   const models::Architecture& of_preset = architecture_of_preset(heads.preset);
   if (!names_architecture)
     heads.architecture = of_preset.name;
+  else if (!names_preset && heads.architecture == kRecurrent && !heads.task.empty())
+    heads.preset = kRecurrentTexts;
   else if (!names_preset)
     heads.preset = models::find_architecture(heads.architecture).presets.front().name;
   else if (of_preset.name != heads.architecture)

@@ -43,8 +43,8 @@ io::PictureForm form_of(const TrainOptions& o, const models::ModelPtr& known,
 io::Augment augment_of(const TrainOptions& o) {
   io::Augment a = io::augment_from_name(o.augment);
   if (o.color_jitter > 0) a.brightness = a.contrast = a.saturation = o.color_jitter;
-  if (o.random_operations > 0) a.random_operations = o.random_operations;
-  if (o.random_erasing > 0) a.erase = o.random_erasing;
+  a.random_operations = o.random_operations;
+  a.erase = o.random_erasing;
   if (o.cutout > 0) a.cutout = o.cutout;
   a.mixup = o.mixup;
   return a;

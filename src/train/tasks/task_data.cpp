@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "base/human.h"
+#include "data/images/image_set.h"
 #include "data/labelled/encode_labelled.h"
 #include "formats/json_file.h"
 
@@ -53,11 +54,16 @@ bool are_named(const std::vector<std::string>& labels) {
 
 }  // namespace
 
-TaskFiles read_task_files(const TrainOptions& o, const models::Model& model, bool strict) {
+TaskFiles read_task_files(const TrainOptions& o, const models::Model* model, bool strict) {
   TaskFiles files;
+  std::error_code ignored;
+  if (fs::is_directory(o.data[0], ignored) && io::holds_images(o.data[0]))
+    usage_error("--task {}: {} holds pictures with classes; to learn them use --task images",
+                o.task, o.data[0]);
   std::vector<std::string> known;
-  if (kind_of(o) != io::LabelKind::kValues && has_task(kind_of(o), model.task()))
-    known = model.task().labels;
+  if (model != nullptr && kind_of(o) != io::LabelKind::kValues &&
+      has_task(kind_of(o), model->task()))
+    known = model->task().labels;
   const auto read = [&](const std::string& path, const std::vector<std::string>& labels) {
     return io::read_labelled_file(path, file_options(o, labels));
   };
@@ -91,6 +97,15 @@ TaskFiles read_task_files(const TrainOptions& o, const models::Model& model, boo
   for (const io::LabelledFile* file : {&files.train, &files.val})
     files.notes.insert(files.notes.end(), file->notes.begin(), file->notes.end());
   return files;
+}
+
+std::string text_of(const io::LabelledFile& file) {
+  std::string text;
+  for (const io::LabelledRow& row : file.rows) {
+    text += row.text + "\n";
+    if (file.has_pairs) text += row.text2 + "\n";
+  }
+  return text;
 }
 
 models::Task task_of(const TaskFiles& files) {
@@ -127,6 +142,7 @@ io::OpenOptions open_for_text(const models::Model& known) {
 TaskRows encode_task(TaskFiles& files, const io::Tokenizer& tokenizer, bool truncate,
                      int64_t longest) {
   TaskRows rows;
+  rows.task = task_of(files);
   rows.labels.kind = files.train.kind;
   rows.labels.pad = std::max(tokenizer.pad_token(), 0);
   rows.labels.has_types = true;

@@ -21,10 +21,12 @@ struct TaskFiles {
   std::vector<std::string> notes;  // for the user
 };
 
-/// Reads the files that --task names, for a model that begins as `known`. Where it has the task,
-/// its labels stay if the files have no others; with `strict` other labels are an error. Throws
-/// UserError.
-TaskFiles read_task_files(const TrainOptions& options, const models::Model& known, bool strict);
+/// Reads the files that --task names, for a model that begins as `known`, or from scratch where
+/// that is null. Where it has the task, its labels stay if the files have no others; with `strict`
+/// other labels are an error. Throws UserError.
+TaskFiles read_task_files(const TrainOptions& options, const models::Model* known, bool strict);
+/// The texts of the rows, with line feeds between them, for a tokenizer that learns from them.
+std::string text_of(const io::LabelledFile& file);
 
 /// The task of a model for the files.
 models::Task task_of(const TaskFiles& files);
@@ -37,6 +39,7 @@ io::OpenOptions open_for_text(const models::Model& known);
 
 /// Encoded texts and labels.
 struct TaskRows {
+  models::Task task;  // of a new model for these rows
   io::LabelledBatchOptions labels;
   std::vector<io::EncodedRow> train, val;
   std::string name, val_name;  // for messages

@@ -351,8 +351,11 @@ GemmPanels gemm_vector_panels(const GemmArgs& g, int64_t batch) {
   const GemmKernels& kernels = gemm_kernels();
   const int64_t team = vector_team(g, batch);
   const BlockPlan plan = choose_plan(g, batch, team, kernels);
-  // Few rows read B as it lies: next to nothing is touched.
-  if (!plan.pack_a && !plan.pack_b && !plan.widen_a) return {};
+  // Few rows read B as it lies, but for columns beyond its last whole vector. One page that is
+  // touched makes all of a thread's memory resident, because it lies on a huge page.
+  const bool has_tail = !g.panels && g.n % kernels.lanes > 0, has_row_sums = g.m == 1 && !g.trans_b;
+  if (!plan.pack_a && !plan.pack_b && !plan.widen_a && !has_tail && !has_row_sums && !needs_sums(g))
+    return {};
   const int64_t tasks = tasks_of(g, plan) * (plan.pack_a ? 1 : batch);
   if (!plan.pack_a) return {std::min(team, tasks), 0};
   const int64_t rows = round_up(std::min(g.m, plan.chunk_rows), kernels.mr);
