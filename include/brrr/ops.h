@@ -613,10 +613,12 @@ inline std::vector<Value> cumprod(std::initializer_list<Value> operands,
 /// one number for each spatial axis; {pads}: zeros before each axis, then zeros behind each;
 /// {groups}: G; with {channels_last} pictures are [N, spatial..., C], and weights stay as they are.
 /// With {kernel}, which then has the kernel's sizes, w is a matrix [M, kernel... C/G], channels
-/// last, too, that may lie in panels. Sums are in f32 or wider, rounded once; integers of 32 and 64
-/// bits wrap around and have no bias. {left_bits} 8, where given: the matrix is quantised along its
-/// terms, and each picture of x is rounded to 255 steps of its own (ops/quantized/quantized_rows.h)
-/// before it is multiplied.
+/// last, too, that may lie in panels. With {winograd} T as well, 2 or 4, the matrix is [M, S S C],
+/// S = T + 2, of the kernels that Winograd's algorithm has transformed (ops/spatial/winograd.h),
+/// and y is what the algorithm computes, tiles of T x T windows at a time. Sums are in f32 or
+/// wider, rounded once; integers of 32 and 64 bits wrap around and have no bias. {left_bits} 8,
+/// where given: the matrix is quantised along its terms, and each picture of x is rounded to 255
+/// steps of its own (ops/quantized/quantized_rows.h) before it is multiplied.
 inline std::vector<Value> conv(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("conv", operands, attributes);
@@ -641,6 +643,14 @@ inline std::vector<Value> conv_transpose(std::initializer_list<Value> operands,
 inline std::vector<Value> conv_weight_grad(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("conv_weight_grad", operands, attributes);
+}
+
+/// y[m, p, c] = (G w[m, c] G')[p], the kernels as Winograd's algorithm multiplies them in tiles of
+/// {tile} T, 2 or 4 (ops/spatial/winograd.h), for conv with {winograd}. Computed in double, rounded
+/// once. w: [M, C, 3, 3], y: [M, S S C], S = T + 2.
+inline std::vector<Value> winograd_weight(std::initializer_list<Value> operands,
+                                const std::string& attributes = "") {
+  return call("winograd_weight", operands, attributes);
 }
 
 /// values = the largest element of each window, of equal ones the first; NaN counts as the largest.

@@ -134,7 +134,7 @@ std::vector<const void*> pointers(const std::vector<Buffer>& buffers) {
 }
 
 TEST_P(PackedConvs, OfEverySize) {
-  for (const PackedCase& c : cases_for(packed_cases(), 25)) {
+  for (const PackedCase& c : test::sampled(cases_for(packed_cases(), 25), 60, "packed")) {
     const Call call = c.call();
     SCOPED_TRACE(call.text());
     ASSERT_EQ(PackedConv::refusal(call.view()), "");
@@ -166,7 +166,7 @@ TEST_P(PackedConvs, OfEverySize) {
 
 /// A residual and relu in registers, and an epilogue on blocks of f32.
 TEST_P(PackedConvs, WhatFollowsTheProduct) {
-  for (const PackedCase& c : cases_for(packed_cases(), 12)) {
+  for (const PackedCase& c : test::sampled(cases_for(packed_cases(), 12), 40, "finished")) {
     const Call call = c.call();
     SCOPED_TRACE(call.text());
     set_thread_count(2);
