@@ -310,6 +310,11 @@ BRRR_API brrr_status brrr_run_save(brrr_run* run, const char* folder);
  * the data. */
 BRRR_API brrr_status brrr_run_save_state(brrr_run* run, const char* folder);
 BRRR_API brrr_status brrr_run_load_state(brrr_run* run, const char* checkpoint);
+/* Times every kernel of the steps from here on (not 0), or no more (0). */
+BRRR_API brrr_status brrr_run_time_steps(brrr_run* run, int on);
+/* What the kernels of the timed steps took, the slowest first: a line each. */
+BRRR_API brrr_status brrr_run_profile(brrr_run* run, char** text);
+
 /* Gets every step of brrr_train(). Not 0: the run saves a checkpoint and ends with BRRR_STOPPED. */
 typedef int (*brrr_on_step)(void* context, const brrr_step* step);
 /* `brrr train` from begin to end, its run folder included. json gets what `brrr train --json`

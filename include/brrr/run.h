@@ -248,6 +248,14 @@ class Run {
     return {p.parameter_bytes, p.state_bytes,   p.activation_bytes,
             p.arena_bytes,     p.process_bytes, p.limit_bytes};
   }
+  /// Times every kernel of the steps from here on, or no more.
+  void time_steps(bool on = true) { detail::check(brrr_run_time_steps(run().get(), on ? 1 : 0)); }
+  /// What the kernels of the timed steps took, the slowest first: a line each.
+  std::string profile() const {
+    char* text = nullptr;
+    detail::check(brrr_run_profile(run().get(), &text));
+    return detail::taken(text);
+  }
   /// A parameter's numbers now.
   Tensor parameter(const std::string& name) const {
     brrr_tensor* made = nullptr;

@@ -17,6 +17,8 @@ void tell_text(std::string_view text);
 /// Where text goes instead of standard error: the library's caller decides. An empty function:
 /// standard error again.
 void set_tell_sink(std::function<void(std::string_view)> sink);
+/// Whether text goes to a sink: then there is no terminal to draw on.
+bool has_tell_sink();
 
 template <typename... Args>
 void tell(fmt::format_string<Args...> text, Args&&... args) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/human.h"
 #include "base/memory.h"
 #include "base/tell.h"
 #include "base/threads/parallel.h"
@@ -16,6 +17,7 @@
 #include "library/graphs.h"
 #include "machine/device.h"
 #include "ops/ops.h"
+#include "runtime/timeline.h"
 #include "train/open_run.h"
 #include "train/parts.h"
 #include "train/run_watch.h"
@@ -38,6 +40,12 @@ struct brrr_run {
   virtual const train::TrainOptions& options() const = 0;
   virtual int64_t steps_done() const = 0;
   virtual brrr_plan plan() const = 0;
+
+  /// Where the kernels of the next step are written down: null unless steps are timed.
+  Timeline* next_timeline() { return is_timed ? &timeline : nullptr; }
+  Timeline timeline;  // of the timed steps so far
+  bool is_timed = false;
+  int64_t timed_steps = 0;
 };
 
 namespace brrr::library {
@@ -78,7 +86,7 @@ class NamedRun final : public brrr_run {
     const Stopwatch watch;
     const double rate = run_.scheduled_rate();
     const int64_t tokens = run_.state().tokens;
-    const train::StepResult r = run_.step();
+    const train::StepResult r = run_.step(next_timeline());
     brrr_step s = step_of(run_.state().step, r, rate, watch.seconds());
     s.tokens = run_.state().tokens - tokens;
     return s;
@@ -152,7 +160,7 @@ class GraphRun final : public brrr_run {
       batches.push_back(batch_of(
           std::span(tensors).subspan(static_cast<size_t>(i * each), static_cast<size_t>(each))));
     const double rate = schedule_.at(step_);
-    const train::StepResult r = session_->step(step_, batches, rate);
+    const train::StepResult r = session_->step(step_, batches, rate, next_timeline());
     ++step_;
     return step_of(step_, r, rate, watch.seconds());
   }
@@ -250,6 +258,37 @@ class GraphRun final : public brrr_run {
   int64_t process_ = 0, step_ = 0;
 };
 
+/// The kernels of a timeline by op, the slowest first: a line each.
+std::string kernel_table(const Timeline& timeline, int64_t steps) {
+  struct Row {
+    int64_t calls = 0;
+    double seconds = 0;
+  };
+  std::map<std::string, Row> rows;
+  double all = 0;
+  for (const TimelineRun& run : timeline.runs)
+    for (size_t i = run.first; i < run.last; ++i) {
+      const TimelineRecord& record = timeline.records[i];
+      const Node& node = run.program->graph().node(record.node);
+      Row& row = rows[fmt::format("{} {}", node.op->name,
+                                  node.results.empty() ? "" : node.results[0].str())];
+      ++row.calls;
+      row.seconds += record.seconds;
+      all += record.seconds;
+    }
+  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
+  std::ranges::stable_sort(
+      sorted, [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  const auto per_step = static_cast<double>(std::max<int64_t>(1, steps));
+  std::string text = fmt::format("{} timed, {:.3f} ms of kernels in each\n", counted(steps, "step"),
+                                 1e3 * all / per_step);
+  for (const auto& [name, row] : sorted)
+    text += fmt::format("{:9.3f} ms {:5.1f}% {:6.1f} calls  {}\n", 1e3 * row.seconds / per_step,
+                        100 * row.seconds / std::max(all, 1e-12),
+                        static_cast<double>(row.calls) / per_step, name);
+  return text;
+}
+
 /// Tells steps to a callback of the caller.
 class StepObserver final : public train::RunObserver {
  public:
@@ -299,6 +338,7 @@ brrr_status brrr_run_step(brrr_run* run, const char* const* names, brrr_tensor* 
     for (size_t i = 0; i < portions && count > 0; ++i)
       for (auto& each : named(names, tensors + i * count, count)) given.push_back(std::move(each));
     const brrr_step done = r.step(given);
+    r.timed_steps += r.is_timed ? 1 : 0;
     if (step != nullptr) *step = done;
   });
 }
@@ -342,6 +382,25 @@ brrr_status brrr_run_parameter(brrr_run* run, const char* name, brrr_tensor** te
     const std::span<const std::byte> bytes = engine.read_state(wanted, room);
     std::ranges::copy(bytes.first(copy.bytes.size()), copy.bytes.begin());
     out = own(std::move(copy)).release();
+  });
+}
+
+brrr_status brrr_run_time_steps(brrr_run* run, int on) {
+  return guarded([&] {
+    brrr_run& r = checked(run, "run");
+    r.is_timed = on != 0;
+    if (!r.is_timed) return;
+    r.timeline.clear();
+    r.timed_steps = 0;
+  });
+}
+
+brrr_status brrr_run_profile(brrr_run* run, char** text) {
+  return guarded([&] {
+    char*& out = checked(text, "text");
+    const brrr_run& r = checked(run, "run");
+    if (r.timed_steps == 0) usage_error("no step was timed; call brrr_run_time_steps() before it");
+    out = copy_of(kernel_table(r.timeline, r.timed_steps));
   });
 }
 

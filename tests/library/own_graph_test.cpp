@@ -143,6 +143,21 @@ TEST(OwnLoop, AResumedRunHasTheBitsOfTheUndisturbedOne) {
   EXPECT_TRUE(fs::exists(folder / "out" / "model.safetensors"));
 }
 
+TEST(OwnLoop, TimedStepsShowTheirKernels) {
+  auto run = brrr::Run::from_env();
+  const auto step = run.prepare(small_net(), brrr::AdamW(), batches(0)).step;
+  EXPECT_NE(message_of([&] { run.profile(); }).find("no step was timed"), std::string::npos);
+  step(batch_of(0));
+  run.time_steps();
+  step(batch_of(1));
+  step(batch_of(2));
+  run.time_steps(false);
+  step(batch_of(3));
+  const std::string table = run.profile();
+  EXPECT_NE(table.find("2 steps timed"), std::string::npos) << table;
+  EXPECT_NE(table.find("adamw"), std::string::npos) << table;
+}
+
 TEST(OwnLoop, EvaluationHasNoDropout) {
   auto run = brrr::Run::from_env();
   const auto step = run.prepare(small_net(0.5), brrr::Sgd{.lr = 0.0}, batches(0)).step;

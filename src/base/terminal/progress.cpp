@@ -11,6 +11,7 @@
 
 #include "base/env.h"
 #include "base/human.h"
+#include "base/tell.h"
 
 namespace brrr {
 namespace {
@@ -55,7 +56,8 @@ std::string waiting_text(double share) { return fmt::format("wait {:.1f}%", 100 
 
 Progress::Progress(ProgressOptions options)
     : options_(std::move(options)),
-      terminal_(options_.is_terminal.value_or(detect_terminal(options_.out))),
+      terminal_(options_.is_terminal.value_or(detect_terminal(options_.out) &&
+                                              !(options_.out == stderr && has_tell_sink()))),
       colour_(options_.colour.value_or(!env::get("NO_COLOR").has_value())),
       done_(options_.start),
       begin_(options_.now()),
@@ -230,6 +232,7 @@ void Progress::draw() {
 }
 
 void Progress::print(std::string_view text) {
+  if (options_.out == stderr) return tell_text(text);
   std::fwrite(text.data(), 1, text.size(), options_.out);
   std::fflush(options_.out);
 }
