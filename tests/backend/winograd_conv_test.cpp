@@ -78,7 +78,8 @@ std::vector<WinogradCase> winograd_cases() {
 /// The largest result.
 double magnitude(const Call& call) {
   double largest = 0;
-  for (const double x : call.wanted()[0].data) largest = std::max(largest, std::fabs(x));
+  const auto wanted = call.wanted();
+  for (const double x : wanted[0].data) largest = std::max(largest, std::fabs(x));
   return largest;
 }
 
