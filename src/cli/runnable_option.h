@@ -37,7 +37,7 @@ struct RunnableArguments {
   std::string dump_folder;
 };
 
-/// A word that is a module's file, by its ending.
+/// A word that is a module's file: by its ending, or one with silero's tensors.
 bool is_module_file(const std::string& word);
 /// Its only positional argument, where that is a module's file.
 std::optional<std::string> module_named(const Arguments& args);
@@ -90,7 +90,8 @@ void refuse_without_file(const std::vector<std::string>& inputs,
                          const std::vector<std::string>& sizes);
 
 /// The ONNX or .brrr file that a name means, and the folder that says how to use it: the file
-/// itself, or model.onnx or onnx/model.onnx of a folder without other weights; "" where none is.
+/// itself, silero's .safetensors in a folder, or model.onnx or onnx/model.onnx of a folder without
+/// other weights; "" where none is.
 struct ModuleFiles {
   fs::path file, folder;
 };
