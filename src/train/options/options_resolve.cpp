@@ -138,8 +138,12 @@ bool is_set(const TrainOptions& o, const char* name) {
   return row.get(o) != row.get(TrainOptions{});
 }
 
+bool has_picture_architecture(const TrainOptions& o) {
+  return models::find_architecture(o.architecture).head == models::Head::classes;
+}
+
 void validate_pictures(const TrainOptions& o) {
-  if (o.init_from == "scratch" && o.architecture != kPictures)
+  if (o.init_from == "scratch" && !has_picture_architecture(o))
     usage_error("--task images needs a model for pictures, such as --architecture {}; got {}",
                 kPictures, o.architecture);
   if (!o.text.empty()) usage_error("--task images reads pictures from --data FOLDER; got --text");
@@ -161,8 +165,9 @@ void validate_task(const TrainOptions& o) {
          {"augment", "color-jitter", "random-operations", "random-erasing", "cutout", "mixup",
           "label-smoothing", "skip-bad-images", "max-pixels", "image-cache"})
       if (is_set(o, name)) usage_error("--{} applies to pictures: it needs --task images", name);
-    if (o.architecture == kPictures && o.init_from == "scratch" && !o.wants_resume())
-      usage_error("a {} learns from pictures: it needs --task images", kPictures);
+    if (has_picture_architecture(o) && o.init_from == "scratch" && !o.wants_resume())
+      usage_error("a model of the architecture {} learns from pictures: it needs --task images",
+                  o.architecture);
   }
   for (const char* name : {"text-column", "text2-column", "label-column", "header", "quoting",
                            "truncate", "any-labels"})
