@@ -57,8 +57,8 @@ const OptionTable<ExportOptions>& export_table() {
         "run, checkpoint or model folder, or GGUF, ONNX or .brrr file (default: the newest run)");
     t.choice("format", &O::format, {{"onnx"}, {"gguf"}, {"brrr"}, {"safetensors"}}, "NAME",
              "onnx: for any runtime; gguf: for llama.cpp; brrr: one file with the graph and the "
-             "weights; safetensors: the state dict of a ResNet for torchvision (default: as "
-             "--output says, else brrr)");
+             "weights; safetensors: the state dict of a ResNet for torchvision or of "
+             "an EfficientNet for timm (default: as --output says, else brrr)");
     t.text("output", &O::output, "FILE",
            "the file to write (default: model.onnx, model.gguf or model.brrr)", {"outfile"});
     t.flag("verify", &O::verify,

@@ -50,8 +50,8 @@ std::string state_dict_config(const fs::path& path) {
   const std::shared_ptr<const WeightSource> tensors = open_state_dict(path);
   if (const auto config = models::config_of_state_dict(*tensors)) return *config;
   user_error(
-      "{}: its tensors are not those of a net that is known by its names (torchvision's ResNet); "
-      "expected a folder with config.json beside the weights",
+      "{}: its tensors are not those of a net that is known by its names (a ResNet of torchvision, "
+      "an EfficientNet); expected a folder with config.json beside the weights",
       path.string());
 }
 

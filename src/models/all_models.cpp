@@ -5,6 +5,7 @@
 #include "formats/json_file.h"
 #include "models/bert/bert_config.h"
 #include "models/causal_text.h"
+#include "models/efficientnet/efficientnet_config.h"
 #include "models/gemma3/gemma3_config.h"
 #include "models/gpt2/gpt2_config.h"
 #include "models/gpt_neox/gpt_neox_config.h"
@@ -17,10 +18,11 @@ namespace brrr::models {
 
 const std::vector<const Architecture*>& all_architectures() {
   static const std::vector<const Architecture*> all = {
-      &Gpt2Config::architecture(),       &LlamaConfig::architecture(),
-      &Gemma3Config::architecture(),     &GptNeoxConfig::architecture(),
-      &LstmConfig::architecture(),       &BertConfig::architecture(),
-      &ModernBertConfig::architecture(), &ResNetConfig::architecture()};
+      &Gpt2Config::architecture(),        &LlamaConfig::architecture(),
+      &Gemma3Config::architecture(),      &GptNeoxConfig::architecture(),
+      &LstmConfig::architecture(),        &BertConfig::architecture(),
+      &ModernBertConfig::architecture(),  &ResNetConfig::architecture(),
+      &EfficientNetConfig::architecture()};
   return all;
 }
 

@@ -8,7 +8,8 @@
 
 namespace brrr::modules {
 
-/// Opens an ONNX file or a .brrr file, which its first bytes tell apart. Throws UserError.
+/// Opens an ONNX file, a .brrr file, or silero's detector as .safetensors, which their content
+/// tells apart. Throws UserError.
 std::shared_ptr<const Runnable> open_module(const fs::path& path);
 
 }  // namespace brrr::modules

@@ -1,6 +1,7 @@
 #include "cli/pictures/export_state_dict.h"
 
 #include <deque>
+#include <set>
 
 #include "base/human.h"
 #include "base/tell.h"
@@ -11,16 +12,20 @@ namespace brrr::cli {
 
 int export_state_dict(const std::string& name, const std::string& output) {
   const io::ModelFolder model = open_named_model(name, {.reads_tokenizer = false});
-  if (model.definition->architecture().name != "resnet")
+  if (!model.definition->sees_pictures())
     user_error(
-        "{}: a .safetensors file has the names of torchvision's ResNet; a {} is exported as ONNX, "
-        "GGUF or .brrr, and its folder holds its weights by transformers' names",
+        "{}: a .safetensors file has the names of torchvision's ResNet or timm's EfficientNet; a "
+        "{} is exported as ONNX, GGUF or .brrr, and its folder holds its weights by transformers' "
+        "names",
         model.folder.string(), model.definition->architecture().title);
+  const bool is_resnet = model.definition->architecture().name == "resnet";
   std::vector<TensorView> tensors;
   std::deque<std::vector<std::byte>> copies;  // of tensors that are made when they are read
+  std::set<std::string> written;              // the first name of each parameter counts
   for (const auto& [theirs, ours] : model.definition->file_names().renamed) {
     const TensorView* const tensor = model.weights->find(ours);
     if (tensor == nullptr) continue;  // a head, of a trunk alone
+    if (!written.insert(ours).second) continue;
     TensorView renamed = *tensor;
     renamed.name = theirs;
     if (renamed.bytes.empty()) {
@@ -31,8 +36,8 @@ int export_state_dict(const std::string& name, const std::string& output) {
     tensors.push_back(std::move(renamed));
   }
   io::write_safetensors(output, tensors, {{"format", "pt"}});
-  tell("wrote {} ({}), for torchvision: model.load_state_dict(safetensors.torch.load_file(...))\n",
-       output, counted(std::ssize(tensors), "tensor"));
+  tell("wrote {} ({}), for {}: model.load_state_dict(safetensors.torch.load_file(...))\n", output,
+       counted(std::ssize(tensors), "tensor"), is_resnet ? "torchvision" : "timm");
   return 0;
 }
 

@@ -1,12 +1,13 @@
 #pragma once
-// `brrr export --output FILE.safetensors`: the weights of a net by torchvision's names.
+// `brrr export --output FILE.safetensors`: the weights of a net for pictures by the
+// names of torchvision (ResNet) or timm (EfficientNet).
 
 #include <string>
 
 namespace brrr::cli {
 
-/// Writes the state dict that torchvision's class loads (load_state_dict). Throws UserError for a
-/// model that torchvision does not have.
+/// Writes the state dict that the library's class loads (load_state_dict). Throws UserError for a
+/// model of text.
 int export_state_dict(const std::string& model, const std::string& output);
 
 }  // namespace brrr::cli

@@ -1,5 +1,6 @@
 #include "data/images/preprocessor.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/errors.h"
@@ -175,6 +176,18 @@ PictureForm usual_form(int64_t size, int64_t channels) {
   return form;
 }
 
+PictureForm usual_form(const models::Model& model) {
+  const models::PictureSizes picture = *model.sizes().picture;
+  PictureForm form = usual_form(picture.height, picture.channels);
+  const KeyValues settings = model.settings();
+  if (std::ranges::find(settings, std::pair<std::string, std::string>("pixel-range", "unit")) !=
+      settings.end()) {
+    form.mean = form.std = {0.5f};
+    form.filter = ResizeFilter::bicubic;
+  }
+  return form;
+}
+
 PictureForm form_from_preprocessor(std::string_view text, const std::string& what,
                                    int64_t channels) {
   return Preprocessor(text, what).form(channels);
@@ -215,7 +228,7 @@ PictureForm picture_form(const fs::path& folder, models::ModelPtr& model) {
   const models::PictureSizes picture = *model->sizes().picture;
   const fs::path file = folder / kPreprocessorConfig;
   std::error_code ignored;
-  if (!fs::exists(file, ignored)) return usual_form(picture.height, picture.channels);
+  if (!fs::exists(file, ignored)) return usual_form(*model);
   const PictureForm form = form_from_preprocessor(read_file(file), file.string(), picture.channels);
   if (form.height != form.width)
     user_error("{}: pictures of {} x {}; the model takes square ones", file.string(), form.height,

@@ -7,6 +7,7 @@
 #include "formats/gguf/gguf_file.h"
 #include "infer/model_runnable.h"
 #include "modules/open_module.h"
+#include "modules/silero/silero.h"
 
 namespace brrr::infer {
 namespace {
@@ -52,6 +53,7 @@ std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& na
 bool is_module_file(const std::string& word) {
   const std::string ending = ascii_lowercase(fs::path(word).extension().string());
   std::error_code ignored;
+  if (modules::is_silero_file(word)) return true;
   return (ending == ".onnx" || ending == ".brrr") && !fs::is_directory(word, ignored);
 }
 
@@ -63,18 +65,20 @@ ModuleFiles module_files(const std::string& name) {
   }
   std::error_code ignored;
   const fs::path folder(name);
-  if (name.empty() || !fs::is_directory(folder, ignored) || has_other_weights(folder)) return {};
+  if (name.empty() || !fs::is_directory(folder, ignored)) return {};
+  if (const fs::path file = modules::silero_file_in(folder); !file.empty()) return {file, folder};
+  if (has_other_weights(folder)) return {};
   for (const fs::path& file : {folder / "model.onnx", folder / "onnx" / "model.onnx"})
     if (entry_exists(file)) return {file, folder};
   return {};
 }
 
 NamedRunnable open_runnable(const std::string& name, const std::string& device) {
+  if (const ModuleFiles files = module_files(name); !files.file.empty())
+    return {modules::open_module(files.file), std::nullopt};
   std::error_code ignored;
   if (fs::is_regular_file(name, ignored) && !io::is_gguf_file(name) && !io::is_state_dict(name))
     return {modules::open_module(name), std::nullopt};
-  if (const ModuleFiles files = module_files(name); !files.file.empty())
-    return {modules::open_module(files.file), std::nullopt};
   const std::shared_ptr<const io::ModelFolder> folder = open_exchange_model(name);
   return {exchange_runnable(folder->definition, folder->weights),
           own_precision(*folder, machine::backend_for(device))};

@@ -44,11 +44,12 @@ Memory memory_of(const Options& o, const std::string& advice) {
       (o.precision == Precision::fp32 ? "--precision bf16, " : "") + advice + ", a smaller model"};
 }
 
-/// Whether a word is the file of a module, by its ending.
+/// Whether a word is the file of a module: by its ending, or one with silero's tensors.
 bool is_module_file(const std::string& word);
 
 /// The ONNX or .brrr file that a name means, and the folder that says how to use it: the file
-/// itself, or model.onnx or onnx/model.onnx of a folder without other weights; "" where none is.
+/// itself, silero's .safetensors in a folder, or model.onnx or onnx/model.onnx of a folder without
+/// other weights; "" where none is.
 struct ModuleFiles {
   fs::path file, folder;
 };

@@ -3,12 +3,14 @@
 // defaults are ResNet-50.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "models/activation.h"
 #include "models/config_table.h"
+#include "models/vision/state_dict_tensors.h"
 #include "models/vision/vision_model.h"
 
 namespace brrr::models {
@@ -68,6 +70,10 @@ struct ResNetConfig {
 
 /// Reads the text of a config.json; `what` names it in errors. Throws UserError.
 ResNetConfig parse_resnet_config(std::string_view text, const std::string& what);
+
+/// The net whose names and shapes torchvision's state dicts have; nothing for other tensors. Throws
+/// UserError for names of a ResNet with tensors that are missing.
+std::optional<ResNetConfig> resnet_of_state_dict(const StateDictTensors& tensors);
 
 /// The name of a parameter in torchvision's state dicts by its name in Hugging Face's folders.
 std::vector<std::pair<std::string, std::string>> torchvision_names(const ResNetConfig& config);

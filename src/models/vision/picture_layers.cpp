@@ -1,15 +1,12 @@
 #include "models/vision/picture_layers.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/errors.h"
 
 namespace brrr::models {
 namespace {
-
-Fill kaiming_fan_out(int64_t out, int64_t kernel) {
-  return {Fill::Kind::normal, std::sqrt(2.0 / static_cast<double>(out * kernel * kernel))};
-}
 
 Fill uniform_by_width(int64_t in) {
   return {Fill::Kind::uniform, 1 / std::sqrt(static_cast<double>(in))};
@@ -20,15 +17,30 @@ Value per_channel(Value v) { return reshape(v, {v.shape()[0], Dim(1), Dim(1)}); 
 
 }  // namespace
 
+Fill fan_out_fill(int64_t out, int64_t kernel) {
+  return {Fill::Kind::normal, std::sqrt(2.0 / static_cast<double>(out * kernel * kernel))};
+}
+
 Convolution::Convolution(Parameters& p, const std::string& name, int64_t in, int64_t out,
-                         int64_t kernel, int64_t stride, int64_t groups)
+                         int64_t kernel, int64_t stride, int64_t groups, Padding padding)
     : weight_(p.filled_weight(name + ".weight", {out, in / groups, kernel, kernel},
-                              kaiming_fan_out(out, kernel))),
-      windows_{{stride, stride}, {1, 1}, {kernel / 2, kernel / 2, kernel / 2, kernel / 2}},
-      groups_(groups) {}
+                              fan_out_fill(out / groups, kernel))),
+      kernel_(kernel),
+      stride_(stride),
+      groups_(groups),
+      padding_(padding) {}
 
 Value Convolution::operator()(Value x) const {
-  return conv(x, weight_, std::nullopt, windows_, groups_);
+  const int64_t half = kernel_ / 2;
+  Windows windows{{stride_, stride_}, {1, 1}, {half, half, half, half}};
+  if (padding_ == Padding::same)
+    for (const int axis : {0, 1}) {
+      const int64_t size = x.shape().size(2 + axis), last = (size - 1) / stride_ * stride_;
+      const int64_t zeros = std::max<int64_t>(0, last + kernel_ - size);
+      windows.pads[static_cast<size_t>(axis)] = zeros / 2;
+      windows.pads[static_cast<size_t>(axis) + 2] = zeros - zeros / 2;
+    }
+  return conv(x, weight_, std::nullopt, windows, groups_);
 }
 
 BatchNorm::BatchNorm(Parameters& p, const std::string& name, int64_t channels,
@@ -81,6 +93,12 @@ Value dropout_channels(Value x, const std::optional<Value>& key, double p, int64
   if (!key || p == 0) return x;
   const Shape planes{x.shape()[0], x.shape()[1], Dim(1), Dim(1)};
   return x * dropout(full(*x.graph, planes, 1, x.dtype()), *key, p, stream);
+}
+
+Value drop_pictures(Value x, const std::optional<Value>& key, double p, int64_t stream) {
+  if (!key || p == 0) return x;
+  const Shape pictures{x.shape()[0], Dim(1), Dim(1), Dim(1)};
+  return x * dropout(full(*x.graph, pictures, 1, x.dtype()), *key, p, stream);
 }
 
 }  // namespace brrr::models

@@ -10,20 +10,26 @@
 
 namespace brrr::models {
 
-/// y = conv(x, w), without a bias, with kernel / 2 zeros around the picture. x: [B, in, H, W], w:
-/// [out, in / groups, kernel, kernel], y: [B, out, ceil(H / stride), ceil(W / stride)] for odd
-/// kernels. Initially normal with variance 2 / (out kernel²) (He et al. 2015, fan out).
+/// Zeros around a picture: kernel / 2 on each side, or TensorFlow's "same", which pads no more than
+/// the last window needs and puts the odd row and column behind the picture.
+enum class Padding { symmetric, same };
+
+/// y = conv(x, w), without a bias. x: [B, in, H, W], w: [out, in / groups, kernel, kernel], y: [B,
+/// out, ceil(H / stride), ceil(W / stride)] for odd kernels. Initially normal with variance 2 /
+/// (out / groups kernel²) (He et al. 2015, fan out).
 class Convolution {
  public:
   Convolution(Parameters& p, const std::string& name, int64_t in, int64_t out, int64_t kernel,
-              int64_t stride, int64_t groups = 1);
+              int64_t stride, int64_t groups = 1, Padding padding = Padding::symmetric);
   Value operator()(Value x) const;
 
  private:
   Value weight_;
-  Windows windows_;
-  int64_t groups_;
+  int64_t kernel_, stride_, groups_;
+  Padding padding_;
 };
+/// Initial weights of a convolution with so many output channels in each group.
+Fill fan_out_fill(int64_t out, int64_t kernel = 1);
 
 /// What batch norm adds to a variance, and the share of the batch in a new running statistic.
 struct BatchNormSizes {
@@ -70,5 +76,7 @@ Value global_average(Value x);
 /// Drops whole channels of x: [B, C, H, W] with probability p and scales the others by 1 / (1 - p)
 /// (Tompson et al. 2015). `key`: i32[2] (seed, step); without it nothing is dropped.
 Value dropout_channels(Value x, const std::optional<Value>& key, double p, int64_t stream);
+/// The same for whole pictures of a batch (stochastic depth, Huang et al. 2016).
+Value drop_pictures(Value x, const std::optional<Value>& key, double p, int64_t stream);
 
 }  // namespace brrr::models

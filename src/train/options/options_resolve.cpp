@@ -149,6 +149,10 @@ bool is_set(const TrainOptions& o, const char* name) {
   return row.get(o) != row.get(usual);
 }
 
+bool has_picture_architecture(const TrainOptions& o) {
+  return models::find_architecture(o.architecture).head == models::Head::classes;
+}
+
 void validate_pictures(const TrainOptions& o) {
   if (o.preset == kFineTunePictures && o.init_from == "scratch")
     usage_error(
@@ -161,7 +165,7 @@ void validate_pictures(const TrainOptions& o) {
     usage_error(
         "--context is for text: --task images reads pictures, whose size is --image-size; leave it "
         "out");
-  if (o.init_from == "scratch" && o.architecture != kPictures)
+  if (o.init_from == "scratch" && !has_picture_architecture(o))
     usage_error("--task images needs a model for pictures, such as --architecture {}; got {}",
                 kPictures, o.architecture);
   if (!o.text.empty()) usage_error("--task images reads pictures from --data FOLDER; got --text");
@@ -179,14 +183,16 @@ void validate_pictures(const TrainOptions& o) {
 
 void validate_task(const TrainOptions& o) {
   if (!learns_pictures(o)) {
-    if (!o.task.empty() && !o.wants_resume() && architecture_of_preset(o.preset).name == kPictures)
+    if (!o.task.empty() && !o.wants_resume() &&
+        architecture_of_preset(o.preset).head == models::Head::classes)
       usage_error("--preset {} is for pictures, --task images; got --task {}", o.preset, o.task);
     for (const char* name :
          {"augment", "color-jitter", "random-operations", "random-erasing", "cutout", "mixup",
           "label-smoothing", "skip-bad-images", "max-pixels", "image-cache"})
       if (is_set(o, name)) usage_error("--{} applies to pictures: it needs --task images", name);
-    if (o.architecture == kPictures && o.init_from == "scratch" && !o.wants_resume())
-      usage_error("a {} learns from pictures: it needs --task images", kPictures);
+    if (has_picture_architecture(o) && o.init_from == "scratch" && !o.wants_resume())
+      usage_error("a model of the architecture {} learns from pictures: it needs --task images",
+                  o.architecture);
   }
   for (const char* name : {"text-column", "text2-column", "label-column", "header", "quoting",
                            "truncate", "any-labels"})

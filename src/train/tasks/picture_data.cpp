@@ -12,20 +12,15 @@
 namespace brrr::train {
 namespace {
 
-/// The architectures' models of the options know the size of pictures.
-models::PictureSizes sizes_of(const TrainOptions& o) {
-  const models::ModelPtr model =
-      models::find_architecture(o.architecture)
-          .describe({{o.model_settings.begin(), o.model_settings.end()}, 1, 1, 0, std::nullopt});
-  return *model->sizes().picture;
+/// The model that the options describe, for the size of pictures.
+models::ModelPtr described_model(const TrainOptions& o) {
+  return models::find_architecture(o.architecture)
+      .describe({{o.model_settings.begin(), o.model_settings.end()}, 1, 1, 0, std::nullopt});
 }
 
 io::PictureForm form_of(const TrainOptions& o, const models::ModelPtr& known,
                         const fs::path& folder) {
-  if (!known) {
-    const models::PictureSizes sizes = sizes_of(o);
-    return io::usual_form(sizes.height, sizes.channels);
-  }
+  if (!known) return io::usual_form(*described_model(o));
   models::ModelPtr model = known;
   io::PictureForm form = io::picture_form(folder, model);
   // --image-size: pictures of another size, cut from ones that are larger in proportion.
