@@ -26,7 +26,7 @@ verbs_of() { "$program" "$@" --help | sed -n 's/^  \([a-z][a-z-]*\)  .*/\1/p'; }
   manual brrr
   echo '.SH ENVIRONMENT'
   "$program" info --env | awk '$2 != "tests:" && !/set by .\/brrr/ {
-    name = $1; sub(/^[^ ]+ +/, ""); gsub(/\\/, "\\e"); printf ".TP\n.B %s\n%s\n", name, $0 }'
+    name = $1; sub(/^[^ ]+ +/, ""); sub(/ \[[^]]*\]$/, ""); gsub(/\\/, "\\e"); printf ".TP\n.B %s\n%s\n", name, $0 }'
   echo '.SH EXIT STATUS'
   echo '0 done, 1 failed, 2 wrong usage, 3 does not fit in memory, 128 + n stopped by signal n after saving.'
 } | write "$share/man/man1/brrr.1"

@@ -31,15 +31,16 @@ NR == 1 && /^brrr / { sub(/^[^:]*: /, ""); summary = $0; next }  # `brrr --help`
   printf ".TP\n.B %s\n", escaped(at ? substr(text, 1, at - 1) : text)
   if (at) print escaped(substr(text, at + RLENGTH))
   hanging = 1
+  is_new = 0
   next
 }
-/^$/ { if (now != "SYNOPSIS") print ".PP"; hanging = 0; next }
+/^$/ { if (begun) hanging = 1; is_new = now != "SYNOPSIS"; next }  # a paragraph, if text follows
 /^ +also: / { sub(/^ +/, ""); print ".br"; print escaped($0); next }
-/^ +/ && hanging { sub(/^ +/, ""); print escaped($0); next }
+/^ +/ && hanging && !is_new { sub(/^ +/, ""); print escaped($0); next }
 {
   if (now == "SYNOPSIS") section("DESCRIPTION")
   else if (hanging) print ".PP"
-  hanging = 0
+  hanging = is_new = 0
   print escaped($0)
 }
 END {

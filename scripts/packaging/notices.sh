@@ -19,6 +19,7 @@ echo "Brrr is linked with, or contains code of, these packages of Debian. Their 
 echo
 printf '  %s\n' "${packages[@]}"
 declare -A seen=()
+licences=()
 for package in "${packages[@]}"; do
   notice=/usr/share/doc/$package/copyright
   [[ -r $notice ]] || continue
@@ -27,4 +28,11 @@ for package in "${packages[@]}"; do
   seen[$sum]=1
   printf '\n======== %s ========\n\n' "$package"
   cat "$notice"
+  mapfile -t -O "${#licences[@]}" licences < <(grep -oE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$notice")
+done
+# The licences that those refer to.
+printf '%s\n' "${licences[@]}" | sort -u | while read -r licence; do
+  [[ -r $licence ]] || continue
+  printf '\n======== %s ========\n\n' "$(basename "$licence")"
+  cat "$licence"
 done
