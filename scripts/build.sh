@@ -12,7 +12,7 @@ options=(-DCMAKE_BUILD_TYPE=Release)
 purposes=(build run test)
 # GoogleTest is asked for only when tests are built: `./brrr train` does not need it.
 case $kind in
-  release) if [[ $target == brrr ]]; then purposes=(build run); fi ;;
+  release) if [[ $target == brrr || $target == brrr_installed ]]; then purposes=(build run); fi ;;
   sanitize)
     options=(-DCMAKE_BUILD_TYPE=Debug -DBRRR_SANITIZE=ON -DCMAKE_CXX_COMPILER=clang++-14)
     purposes+=(sanitize)
