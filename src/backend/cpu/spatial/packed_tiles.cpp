@@ -202,7 +202,25 @@ HWY_INLINE void add_word(const TileRows<kLines, kRows, T>& rows, const hn::Vec<D
     }
 }
 
-/// Runs have an even number of terms.
+/// Calls step(rows, words of the panel) for each pair of terms; runs have an even number of them. One
+/// loop a run: with a loop for each block of the panel, GCC 12 keeps the sums in memory.
+template <int kLines, int kRows, typename Step>
+HWY_INLINE void each_pair(const PackedTilesArgs& t, const PackedTile& at, Step step) {
+  const auto* words = reinterpret_cast<const uint16_t*>(t.b);
+  int64_t left = kPanelTerms;  // terms of the block that come
+  for (int64_t r = 0; r < t.runs; ++r) {
+    TileRows<kLines, kRows, uint16_t> rows(t, at.a + t.a_runs[r]);
+    for (int64_t k = t.run_terms; k > 0; k -= 2) {
+      step(rows, words);
+      rows.advance(2);
+      left -= 2;
+      words += left == 0 ? kPanelPair + kPanelHalf : kPanelPair;
+      left = left == 0 ? kPanelTerms : left;
+    }
+  }
+}
+
+/// By VDPBF16PS.
 struct PairTerms {
   static constexpr bool kIntegers = false;
 
@@ -213,25 +231,15 @@ struct PairTerms {
     for (int i = 0; i < kLines * kRows; ++i)
 #pragma GCC unroll 2
       for (int v = 0; v < 2; ++v) sums[i][v] = hn::Zero(DF());
-    const auto* const panel = reinterpret_cast<const uint16_t*>(t.b);
-    const int64_t columns[2] = {column_in_block(at.column), column_in_block(at.column + kLanes)};
-    for (int64_t r = 0, k = 0; r < t.runs; ++r) {
-      TileRows<kLines, kRows, uint16_t> rows(t, at.a + t.a_runs[r]);
-      for (const int64_t end = k + t.run_terms; k < end;) {
-        const int64_t stop = std::min(end, (k / kPanelTerms + 1) * kPanelTerms);
-        const uint16_t* words =
-            panel + k / kPanelTerms * 2 * kPanelHalf + k % kPanelTerms / 2 * kPanelPair;
-        for (; k < stop; k += 2, words += kPanelPair) {
-          prefetch(words + 2 * kPanelHalf + columns[0]);
-          prefetch(words + 2 * kPanelHalf + columns[1]);
-          const hn::Vec<DU> right[2] = {
-              hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(words + columns[0])),
-              hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(words + columns[1]))};
-          add_word(rows, right, sums);
-          rows.advance(2);
-        }
-      }
-    }
+    const int64_t first = column_in_block(at.column), second = column_in_block(at.column + kLanes);
+    each_pair<kLines, kRows>(t, at, [&](const auto& rows, const uint16_t* words) BRRR_INLINE_BODY {
+      prefetch(words + 2 * kPanelHalf + first);
+      prefetch(words + 2 * kPanelHalf + second);
+      const hn::Vec<DU> right[2] = {
+          hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(words + first)),
+          hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(words + second))};
+      add_word(rows, right, sums);
+    });
     store_tile<kLines, kRows>(sums, to);
   }
 };
