@@ -119,11 +119,16 @@ class Graph(c.Handle):
     """
 
     _free = "brrr_graph_free"
-    # What an op must be told, where one value is what nearly everybody wants.
+    # Attributes that may be left out: those of the C++ interface.
     _defaults = {
         "matmul": {"transpose_a": False, "transpose_b": False},
-        "softmax": {"axis": -1},
-        "gelu": {"approximate": "none"},
+        "gelu": {"approximate": "tanh"},
+        "sum": {"keep": False},
+        "max": {"keep": False},
+        "min": {"keep": False},
+        "layer_norm": {"eps": 1e-5},
+        "rms_norm": {"eps": 1e-5},
+        "cross_entropy": {"ignore_index": -1},
     }
 
     def __init__(self, text=None):

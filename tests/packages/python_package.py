@@ -26,9 +26,9 @@ except ImportError:
 
 needs_numpy = unittest.skipIf(numpy is None, "no numpy")
 needs_torch = unittest.skipIf(torch is None, "no torch")
-MINILM = os.path.join(os.environ.get("BRRR_DATA", ""), "models", "minilm")
+MINILM = os.path.join(os.environ.get("BRRR_MODELS", ""), "minilm")
 needs_minilm = unittest.skipUnless(os.path.exists(os.path.join(MINILM, "config.json")),
-                                   "no MiniLM (BRRR_DATA)")
+                                   "no MiniLM in BRRR_MODELS")
 BINARY = os.environ.get("BRRR_BINARY", "")
 TEXT = "To be, or not to be, that is the question.\n" * 80
 TINY = dict(preset="char-cpu", n_layer=1, n_head=2, n_embd=16, context=16, batch_size=2,
