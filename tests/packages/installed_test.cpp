@@ -89,6 +89,21 @@ TEST_F(Installed, ExamplesRunAgainstTheMovedPrefix) {
       fmt::format("cmake -S '{0}/c_api' -B '{1}/tree' -DCMAKE_PREFIX_PATH='{2}' && "
                   "cmake --build '{1}/tree' && '{1}/tree/c_api' '{3}' 'To be'",
                   examples, folder_.path().string(), prefix_.string(), run));
+
+  const std::string cpp = (folder_.path() / "cpp").string();
+  expect_runs(fmt::format(
+      "cmake -S '{}/cpp' -B '{}' -DCMAKE_PREFIX_PATH='{}' -DCMAKE_CXX_FLAGS='-Wall -Wextra "
+      "-Wpedantic -Werror' && cmake --build '{}' -j 2",
+      examples, cpp, prefix_.string(), cpp));
+  if (HasFailure()) return;
+  expect_runs(fmt::format("cd '{0}' && ./own_graph && ./own_loss && ./own_data", cpp));
+  EXPECT_NE(last_.find("y = 3.00 x + -2.00 after 640 steps"), std::string::npos) << last_;
+  const std::string text = (folder_.path() / "text.txt").string();
+  expect_runs(
+      fmt::format("cd '{0}' && ./train_gpt '{1}' 10 && ./finetune train_gpt_model '{1}' "
+                  "further 3 && ./generate further 'To be'",
+                  cpp, text));
+  EXPECT_NE(last_.find("validation loss"), std::string::npos) << last_;
 }
 
 }  // namespace

@@ -202,8 +202,8 @@ HWY_INLINE void add_word(const TileRows<kLines, kRows, T>& rows, const hn::Vec<D
     }
 }
 
-/// Calls step(rows, words of the panel) for each pair of terms; runs have an even number of them. One
-/// loop a run: with a loop for each block of the panel, GCC 12 keeps the sums in memory.
+/// Calls step(rows, words of the panel) for each pair of terms; runs have an even number of them.
+/// One loop a run: with a loop for each block of the panel, GCC 12 keeps the sums in memory.
 template <int kLines, int kRows, typename Step>
 HWY_INLINE void each_pair(const PackedTilesArgs& t, const PackedTile& at, Step step) {
   const auto* words = reinterpret_cast<const uint16_t*>(t.b);
