@@ -55,10 +55,11 @@ const OptionTable<ExportOptions>& export_table() {
     t.text(
         "model", &O::model, "MODEL",
         "run, checkpoint or model folder, or GGUF, ONNX or .brrr file (default: the newest run)");
-    t.choice("format", &O::format, {{"onnx"}, {"gguf"}, {"brrr"}, {"safetensors"}}, "NAME",
-             "onnx: for any runtime; gguf: for llama.cpp; brrr: one file with the graph and the "
-             "weights; safetensors: the state dict of a ResNet for torchvision or of "
-             "an EfficientNet for timm (default: as --output says, else brrr)");
+    t.choice(
+        "format", &O::format, {{"onnx"}, {"gguf"}, {"brrr"}, {"safetensors"}}, "NAME",
+        "onnx: for any runtime; gguf: for llama.cpp; brrr: one file with the graph and the "
+        "weights; safetensors: the state dict of a ResNet for torchvision or of "
+        "an EfficientNet for timm or efficientnet_pytorch (default: as --output says, else brrr)");
     t.text("output", &O::output, "FILE",
            "the file to write (default: model.onnx, model.gguf or model.brrr)", {"outfile"});
     t.flag("verify", &O::verify,

@@ -200,6 +200,61 @@ TEST_F(PictureRuns, IsExportedAndRunsAsAFile) {
   for (size_t i = 0; i < 9; ++i) EXPECT_NEAR(logits[0][i], logits[1][i], 1e-5);
 }
 
+// An EfficientNet is trained with dropped branches, killed, resumed, evaluated and classifies; its
+// state dict is the same model.
+TEST_F(PictureRuns, EfficientNetsTrainResumeAndAreExported) {
+  const auto args = [&](const std::string& name, std::vector<std::string> more = {}) {
+    std::vector<std::string> list{"train", "--task", "images", "--data", path("pictures").string()};
+    put_options(list, {"--architecture",  "efficientnet",
+                       "--variant",       "lite0",
+                       "--image-size",    "32",
+                       "--batch-size",    "8",
+                       "--max-steps",     "12",
+                       "--save-steps",    "4",
+                       "--learning-rate", "0.02",
+                       "--drop-connect",  "0.2",
+                       "--dropout",       "0.1",
+                       "--threads",       "1",
+                       "--output-dir",    path(name).string(),
+                       "--json"});
+    put_options(list, more);
+    return list;
+  };
+  ASSERT_EQ(run(args("whole")), 0) << err_;
+  EXPECT_EQ(json()["arena_bytes"], json()["forecast_arena_bytes"]);
+  {
+    Child child(folder_.path(), args("part"));
+    while (child.is_running() &&
+           (!fs::exists(path("part")) || io::list_checkpoints(path("part")).empty()))
+      ::usleep(2000);
+    child.send(SIGKILL);
+    child.wait();
+  }
+  ASSERT_EQ(run({"train", "--resume", path("part").string(), "--threads", "2"}), 0) << err_;
+  EXPECT_TRUE(weights("part") == weights("whole"));
+
+  const std::string model = path("whole").string(), data = path("pictures").string();
+  ASSERT_EQ(run({"eval", "--model", model, "--data", data, "--json"}), 0) << err_;
+  EXPECT_EQ(json()["scored"], 60);
+  const std::string file = path("net.safetensors").string();
+  ASSERT_EQ(run({"export", "--model", model, "--output", file}), 0) << err_;
+  EXPECT_NE(err_.find("for efficientnet_pytorch"), std::string::npos) << err_;
+  ASSERT_EQ(run({"export", "--model", model, "--output", path("net.onnx").string()}), 0) << err_;
+  ASSERT_EQ(run({"info", file}), 0) << err_;
+  EXPECT_NE(out_.find("EfficientNet, 3,374,851 parameters"), std::string::npos) << out_;
+  // The file does not say the size of its pictures, but one of 32 x 32 may be given.
+  ASSERT_EQ(
+      run({"train", "--task", "images", "--data", data, "--init-from", file, "--image-size", "32",
+           "--max-steps", "1", "--learning-rate", "0", "--output-dir", path("again").string()}),
+      0)
+      << err_;
+  const auto config = nlohmann::json::parse(read_file(path("again") / "config.json"));
+  const auto before = nlohmann::json::parse(read_file(path("whole") / "config.json"));
+  for (const char* key : {"width_coefficient", "fix_head_stem", "hidden_act", "batch_norm_eps",
+                          "pixel_range", "squeeze_expansion_ratio", "image_size"})
+    EXPECT_EQ(config[key], before[key]) << key;
+}
+
 TEST_F(PictureRuns, RefusesWhatDoesNotFit) {
   const std::string data = path("pictures").string();
   const auto expect = [&](const std::vector<std::string>& args, int code, const std::string& part) {

@@ -10,15 +10,27 @@
 
 namespace brrr::cli {
 
+namespace {
+
+/// The Python package that has these names: of an EfficientNet with TensorFlow's padding
+/// efficientnet_pytorch, of another timm.
+const char* library_of(const models::Model& model) {
+  if (model.architecture().name == "resnet") return "torchvision";
+  for (const auto& [name, value] : model.settings())
+    if (name == "padding" && value == "same") return "efficientnet_pytorch";
+  return "timm";
+}
+
+}  // namespace
+
 int export_state_dict(const std::string& name, const std::string& output) {
   const io::ModelFolder model = open_named_model(name, {.reads_tokenizer = false});
   if (!model.definition->sees_pictures())
     user_error(
-        "{}: a .safetensors file has the names of torchvision's ResNet or timm's EfficientNet; a "
+        "{}: a .safetensors file has the names of torchvision's ResNet or of an EfficientNet; a "
         "{} is exported as ONNX, GGUF or .brrr, and its folder holds its weights by transformers' "
         "names",
         model.folder.string(), model.definition->architecture().title);
-  const bool is_resnet = model.definition->architecture().name == "resnet";
   std::vector<TensorView> tensors;
   std::deque<std::vector<std::byte>> copies;  // of tensors that are made when they are read
   std::set<std::string> written;              // the first name of each parameter counts
@@ -37,7 +49,7 @@ int export_state_dict(const std::string& name, const std::string& output) {
   }
   io::write_safetensors(output, tensors, {{"format", "pt"}});
   tell("wrote {} ({}), for {}: model.load_state_dict(safetensors.torch.load_file(...))\n", output,
-       counted(std::ssize(tensors), "tensor"), is_resnet ? "torchvision" : "timm");
+       counted(std::ssize(tensors), "tensor"), library_of(*model.definition));
   return 0;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // `brrr export --output FILE.safetensors`: the weights of a net for pictures by the
-// names of torchvision (ResNet) or timm (EfficientNet).
+// names of torchvision (ResNet), timm or efficientnet_pytorch (EfficientNet).
 
 #include <string>
 

@@ -182,7 +182,8 @@ PictureForm usual_form(const models::Model& model) {
   const KeyValues settings = model.settings();
   if (std::ranges::find(settings, std::pair<std::string, std::string>("pixel-range", "unit")) !=
       settings.end()) {
-    form.mean = form.std = {0.5f};
+    form.mean.assign(form.mean.size(), 0.5f);
+    form.std = form.mean;
     form.filter = ResizeFilter::bicubic;
   }
   return form;

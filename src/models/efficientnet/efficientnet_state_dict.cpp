@@ -242,9 +242,13 @@ FileNames EfficientNetConfig::file_names() const {
   names.prefix = "efficientnet.";
   names.trunk = {"embeddings.", "encoder.", "conv_stem.",  "conv_head.",  "bn1.", "bn2.",
                  "blocks.",     "_blocks.", "_conv_stem.", "_conv_head.", "_bn",  "features."};
-  for (const EfficientNetNames convention :
-       {EfficientNetNames::timm, EfficientNetNames::efficientnet_pytorch,
-        EfficientNetNames::torchvision}) {
+  // Files are written by the first convention; read again, they are taken for what they are
+  // (set_origin).
+  std::vector<EfficientNetNames> conventions = {EfficientNetNames::efficientnet_pytorch,
+                                                EfficientNetNames::timm,
+                                                EfficientNetNames::torchvision};
+  if (padding == Padding::symmetric) std::swap(conventions[0], conventions[1]);
+  for (const EfficientNetNames convention : conventions) {
     const Pairs more = state_dict_names(*this, convention);
     names.renamed.insert(names.renamed.end(), more.begin(), more.end());
   }
