@@ -5,7 +5,8 @@
  *   last parameter belongs to the caller, who gives it back by the *_free function of its type.
  *   Every *_free function takes NULL.
  * - A function that can fail returns a brrr_status. Where it is not BRRR_OK, brrr_last_error() has
- *   one line for people, and nothing was written through the last parameter.
+ *   one line for people, and nothing was written through the last parameter; but where a callback
+ *   stopped brrr_generate() or brrr_train() (BRRR_STOPPED), what there is was written.
  * - A NULL handle is refused with BRRR_USAGE.
  * - Texts are UTF-8 and end with a zero byte. Sizes are counts of elements, never of bytes, unless
  *   a name says bytes. Tensors are row-major.
