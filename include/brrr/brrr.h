@@ -20,9 +20,11 @@
 #include "brrr/tensor.h"
 #include "brrr/text.h"
 
-namespace brrr::inline v1 {
+namespace brrr {
+inline namespace v1 {
 
 /// "0.1.0"
 inline std::string version() { return brrr_version(); }
 
-}  // namespace brrr::inline v1
+}  // namespace v1
+}  // namespace brrr

@@ -10,7 +10,8 @@
 
 #include "brrr/brrr_c.h"
 
-namespace brrr::inline v1 {
+namespace brrr {
+inline namespace v1 {
 
 /// A file, a shape, a name or an option is wrong, or something does not fit into memory.
 class Error : public std::runtime_error {
@@ -86,4 +87,5 @@ class Caught {
 };
 
 }  // namespace detail
-}  // namespace brrr::inline v1
+}  // namespace v1
+}  // namespace brrr

@@ -20,7 +20,8 @@
 #include "brrr/module.h"
 #include "brrr/tensor.h"
 
-namespace brrr::inline v1 {
+namespace brrr {
+inline namespace v1 {
 
 class Graph;
 
@@ -176,11 +177,13 @@ class Graph {
   std::shared_ptr<brrr_graph> handle_;
 };
 
-}  // namespace brrr::inline v1
+}  // namespace v1
+}  // namespace brrr
 
 #include "brrr/ops.h"
 
-namespace brrr::inline v1 {
+namespace brrr {
+inline namespace v1 {
 
 // ---- what models are usually written with. Ops with attributes under their own names take them
 // ---- as text (namespace brrr::ops).
@@ -303,4 +306,5 @@ inline Value mean_squared_error(const Value& x, const Value& target) {
   return mean(square(x - target));
 }
 
-}  // namespace brrr::inline v1
+}  // namespace v1
+}  // namespace brrr

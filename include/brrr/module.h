@@ -9,7 +9,8 @@
 
 #include "brrr/tensor.h"
 
-namespace brrr::inline v1 {
+namespace brrr {
+inline namespace v1 {
 
 /// What a module declares of an input or an output.
 struct TensorInfo {
@@ -85,4 +86,5 @@ class Module {
   detail::Handle<brrr_module, &brrr_module_free> handle_;
 };
 
-}  // namespace brrr::inline v1
+}  // namespace v1
+}  // namespace brrr

@@ -24,7 +24,8 @@
 #include "brrr/graph.h"
 #include "brrr/tensor.h"
 
-namespace brrr::inline v1 {
+namespace brrr {
+inline namespace v1 {
 
 /// What one optimizer step did.
 struct StepResult {
@@ -349,4 +350,5 @@ class Run {
   std::shared_ptr<brrr_run> run_;
 };
 
-}  // namespace brrr::inline v1
+}  // namespace v1
+}  // namespace brrr

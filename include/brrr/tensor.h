@@ -12,7 +12,8 @@
 
 #include "brrr/error.h"
 
-namespace brrr::inline v1 {
+namespace brrr {
+inline namespace v1 {
 
 enum class DType {
   f32 = BRRR_F32,
@@ -136,4 +137,5 @@ class Tensor {
 /// Tensors by name.
 using Tensors = std::vector<std::pair<std::string, Tensor>>;
 
-}  // namespace brrr::inline v1
+}  // namespace v1
+}  // namespace brrr

@@ -11,7 +11,8 @@
 
 #include "brrr/tensor.h"
 
-namespace brrr::inline v1 {
+namespace brrr {
+inline namespace v1 {
 
 class Tokenizer {
  public:
@@ -148,4 +149,5 @@ class Generator {
   detail::Handle<brrr_generator, &brrr_generator_free> handle_;
 };
 
-}  // namespace brrr::inline v1
+}  // namespace v1
+}  // namespace brrr
