@@ -214,7 +214,7 @@ inline Value like(const Value& v, double number) {
                             &made.id));
   return made;
 }
-/// "linear.3" for the fourth linear layer of the graph, by the parameters that it has.
+/// Declares a parameter in the graph of x.
 inline Value parameter(const Value& x, const std::string& name, const std::vector<int64_t>& sizes,
                        const std::string& init) {
   Value v{x.graph, {}};
@@ -222,10 +222,10 @@ inline Value parameter(const Value& x, const std::string& name, const std::vecto
                              static_cast<int>(sizes.size()), init.c_str(), &v.id));
   return v;
 }
-/// A name that depends on how many values the graph has before it, so that each is new and the same
-/// program makes the same names.
+/// A new name, "linear.7", by the number of nodes of the graph: the same program makes the same
+/// names. The constant that counts them is used by nothing and is dropped.
 inline std::string fresh(const Value& x, const char* kind) {
-  return std::string(kind) + "." + std::to_string(x.id.node);
+  return std::string(kind) + "." + std::to_string(like(x, 0).id.node);
 }
 }  // namespace detail
 
@@ -272,7 +272,7 @@ inline Value layer_norm(const Value& x, double eps = 1e-5, std::string name = ""
 }
 inline Value gelu(const Value& x) { return call("gelu", {x}, "{approximate=\"tanh\"}")[0]; }
 inline Value silu(const Value& x) { return call("silu", {x})[0]; }
-/// Over the last axis.
+/// Softmax over the last axis.
 inline Value softmax(const Value& x) { return call("softmax", {x})[0]; }
 inline Value reshape(const Value& x, const std::vector<int64_t>& sizes) {
   return call("reshape", {x}, "{shape=" + detail::list_text(sizes, '[', ']') + "}")[0];

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -77,6 +78,16 @@ TEST(OwnGraph, ComputesWhatItsOpsSay) {
   EXPECT_EQ(out.at("turned").as<float>()[1], 1.0f);
   EXPECT_EQ(out.at("turned").sizes(), (std::vector<int64_t>{6}));
   EXPECT_EQ(brrr::Graph::parse(g.str()).str(), g.str());
+}
+
+TEST(OwnGraph, TwoLayersOfOneValueHaveParametersOfTheirOwn) {
+  brrr::Graph g;
+  const auto x = g.input("x", brrr::f32, {2, 3});
+  g.output("y", brrr::linear(x, 4) * brrr::linear(x, 4));
+  const auto y = g.compile().run({{"x", Tensor::of<float>({2, 3}, {1, 2, 3, 4, 5, 6})}}).at("y");
+  const auto is_negative = [](float v) { return v < 0; };
+  // A product of one layer with itself has no negative element; these layers differ.
+  EXPECT_TRUE(std::ranges::any_of(y.as<float>(), is_negative));
 }
 
 TEST(OwnGraph, GradientsAgreeWithDifferences) {
