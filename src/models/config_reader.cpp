@@ -43,7 +43,7 @@ void ConfigReader::refuse_quantization() const {
   for (const char* known : {"\"awq\"", "\"bitsandbytes\"", "\"compressed-tensors\"",
                             "\"fbgemm_fp8\"", "\"fp8\"", "\"gptq\""})
     if (method == known) return;
-  // bitsandbytes before it was one of several methods.
+  // Early files of bitsandbytes name no quant_method.
   if (config->is_object() && method == "null" &&
       (config->contains("load_in_8bit") || config->contains("load_in_4bit")))
     return;

@@ -81,7 +81,7 @@ class Parameters {
   Value filled_weight(const std::string& name, Shape shape, Fill fill);
   Value filled_bias(const std::string& name, int64_t width, Fill fill);
   /// Declares a buffer: a state that files hold and that no optimizer changes. A training graph
-  /// gives it a value for the next step by Graph::update().
+  /// sets its value for the next step with Graph::update().
   Value buffer(const std::string& name, Shape shape, Fill::Kind fill);
   /// Declares a buffer i64[] that counts from 0. Only training graphs have it as an input.
   std::optional<Value> counter(const std::string& name);

@@ -98,7 +98,7 @@ std::vector<PackedCase> packed_cases() {
       list.push_back(c);
     }
   }
-  // Terms that share a word belong to different runs.
+  // With an odd number of channels, the two terms of a 32-bit word lie in different runs.
   for (const DType t : {DType::bf16, DType::f16})
     for (const int64_t channels : {3, 5})
       list.push_back({.n = 2,

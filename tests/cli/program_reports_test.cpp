@@ -104,7 +104,7 @@ TEST_F(Program, TheInferenceLadderComparesNumberFormats) {
   expect_one_line(run("ladder inference --quick --context 8"), 1, "a context of at least 16");
 }
 
-// The contents of a file count, not its name; what is recalled is said.
+// A ladder's record is found by the contents of the option file, and reused results are reported.
 TEST_F(Program, LaddersKeepWhatAFileSays) {
   const std::string command =
       "ladder batch batch --quick --rounds 1 --n-embd 32 --n-head 1 --context 16 --threads 1 "

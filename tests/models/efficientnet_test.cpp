@@ -42,7 +42,7 @@ EfficientNetConfig small_efficientnet() {
   return c;
 }
 
-// The nets of torchvision (B0 to B7) and of TensorFlow (Lite).
+// Parameter counts published by torchvision (B0 to B7) and TensorFlow (Lite0 to Lite4).
 TEST(EfficientNet, CountsThePublishedParameters) {
   const std::map<std::string, int64_t> published = {
       {"lite0", 4'652'008},  {"lite1", 5'416'680}, {"lite2", 6'092'072}, {"lite3", 8'197'096},

@@ -98,8 +98,8 @@ TEST_F(PictureSessions, RecomputationDoesNotChangeTheBits) {
   }
 }
 
-// Each micro-batch updates the statistics, as in PyTorch: those after one step of three
-// micro-batches are those after three steps that change no weight.
+// Each micro-batch updates the running statistics, as in PyTorch: one step of three micro-batches
+// leaves the same statistics as three steps with a learning rate of 0.
 TEST_F(PictureSessions, EachMicroBatchUpdatesTheStatistics) {
   const auto single = session();
   for (int64_t i = 0; i < 3; ++i) {

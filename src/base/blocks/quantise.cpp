@@ -35,7 +35,7 @@ void quantise_bf16(const float* values, int64_t count, std::byte* out) {
   }
 }
 
-// The value of the largest magnitude, with its sign, becomes -8.
+// The scale maps the value of largest magnitude, sign included, to -8.
 void quantise_q4_0(const float* values, int64_t count, std::byte* out) {
   constexpr int64_t kBytes = 18;
   for (int64_t block = 0; block < count; ++block, values += kBlockValues, out += kBytes) {
@@ -66,7 +66,7 @@ void write_five_bits(const uint8_t* codes, std::byte* out) {
 
 }  // namespace
 
-// The value of the largest magnitude, with its sign, becomes -16.
+// The scale maps the value of largest magnitude, sign included, to -16.
 void quantise_q5_0(const float* values, int64_t count, std::byte* out) {
   constexpr int64_t kBytes = 22;
   for (int64_t block = 0; block < count; ++block, values += kBlockValues, out += kBytes) {

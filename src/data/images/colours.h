@@ -8,11 +8,11 @@ namespace brrr::io {
 
 /// A mixture of black (0) and the picture (1), or beyond (ImageEnhance.Brightness).
 void change_brightness(Image& image, float factor);
-/// The same of a grey that is the picture's mean.
+/// The same with a uniform grey, the mean of the picture's greys, instead of black.
 void change_contrast(Image& image, float factor);
-/// The same of the grey picture; a grey picture stays.
+/// The same with the greys of the picture instead of black; a grey picture is unchanged.
 void change_saturation(Image& image, float factor);
-/// The same of a blurred picture; its border stays.
+/// The same with a blurred picture instead of black; pixels at the border are unchanged.
 void change_sharpness(Image& image, float factor);
 
 /// Each channel stretched to 0 to 255.

@@ -15,8 +15,8 @@ namespace brrr::io {
 /// of 64 pixels and more are cut from ones that are 8/7 as large (256 for 224), smaller ones are
 /// whole; normalised by the means and deviations of ImageNet, of grey pictures by their averages.
 PictureForm usual_form(int64_t size, int64_t channels);
-/// The same for the size of a model. One whose setting "pixel-range" is "unit" takes pixels from -1
-/// to 1 of pictures that are resized bicubically, as TensorFlow's EfficientNet-Lite.
+/// Returns the form for the picture size of a model. A model with the setting "pixel-range" "unit"
+/// takes pixels in [-1, 1] and bicubic resizing, as TensorFlow's EfficientNet-Lite does.
 PictureForm usual_form(const models::Model& model);
 
 /// The form that the text of a preprocessor_config.json says, for a model that takes `channels`

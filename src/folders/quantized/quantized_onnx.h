@@ -26,7 +26,7 @@ using ActivationRanges = std::map<std::string, ActivationRange, std::less<>>;
 /// and Conv nodes that read a chosen f32 weight. In the order of the nodes.
 std::vector<std::string> quantizable_activations(const std::vector<OnnxWeight>& chosen);
 
-/// u8 = round(x / scale) + zero
+/// Quantisation of an activation to 8 bits: u8 = round(x / scale) + zero.
 struct ActivationScale {
   float scale = 1;
   uint8_t zero = 0;

@@ -1,7 +1,7 @@
 #pragma once
-// What all formats of quantised folders have in common: a weight is stored in several tensors, and
-// its floats are computed when it is read. A format is a function that finds the weights of its
-// files.
+// Weights of quantised folders, whatever their format: each is stored in several tensors (integers,
+// scales, zero points) and is dequantised when it is read. A format is a function that finds the
+// weights of its files.
 
 #include <functional>
 #include <map>

@@ -50,7 +50,7 @@ struct GgufValue {
   uint64_t count = 0;                     // elements of an array
   std::span<const std::byte> bytes = {};  // of a scalar, of a string's text, of all elements
 
-  /// Nothing for other types, and for what is above 2^63 - 1.
+  /// Returns nothing if the value has another type, or is an integer above 2^63 - 1.
   std::optional<int64_t> integer() const;
   std::optional<double> number() const;
   std::optional<bool> flag() const;

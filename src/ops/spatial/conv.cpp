@@ -36,7 +36,7 @@ struct ConvForm {
     return 2 * static_cast<double>(x.batch.size()) * static_cast<double>(y.channels) *
            static_cast<double>(c_in_group()) * static_cast<double>(grid.taps());
   }
-  /// Of the products of transformed patches and kernels.
+  /// FLOPs of the products of transformed patches with transformed kernels.
   double winograd_flops(int64_t tile) const {
     const int64_t size = ops::winograd_size(tile);
     const int64_t tiles =

@@ -8,7 +8,7 @@
 namespace brrr::io {
 namespace {
 
-// GPT-2's pattern, which is built in.
+// Stands for GPT-2's pattern, which the tokenizer has built in.
 constexpr const char* kBuiltInPattern = "";
 constexpr const char* kGgufLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";

@@ -16,8 +16,9 @@ namespace brrr::cpu {
 namespace {
 
 constexpr int64_t kWinogradFloat = sizeof(float);
-// Tiles of a block: two register tiles of AVX-512. Twice as many where the L2 cache does not hold a
-// panel of weights, which each block then reads from further away.
+// Tiles of a block: two register tiles of AVX-512. A block has twice as many where a panel of
+// weights exceeds the L2 cache, because each block then reads the panel from the L3 cache or from
+// memory.
 constexpr int64_t kBlockTiles = 28, kLargePanelBytes = 1 << 20;
 constexpr int64_t kSerialWinogradWork = 1 << 17;  // multiply-adds that starting the team costs
 constexpr int64_t kMostWinogradPlaces = 36, kFloatsOfALine = 16;

@@ -51,7 +51,7 @@ struct Norm {
   std::optional<Value> mean;
 };
 
-/// Over the last axis; a weight or a bias that is absent is 1 or 0.
+/// Normalises the last axis. An absent weight is 1, an absent bias 0.
 Norm norm_of(Value x, std::optional<Value> weight, std::optional<Value> bias, double eps,
              bool centred) {
   const DType dtype = x.dtype(), wide = norm_dtype(dtype);
