@@ -140,8 +140,8 @@ if [[ $kind == sanitize ]]; then
   for part in '*Slow*' '*portable*' '*sse4*' '*emulated_avx512*' '*pairs_emulated*' \
     '*OperandsAreSummed*emulated*' '*NoLayout*emulated*' '*.Large*' '*GemmPaths.InChunks*' \
     '*GemmPaths.SameBits*' '*CpuMath.Relative*' 'TileLayouts.AreAllTested' '*EveryCost*' '*Ladders.*' \
-    'Bench.*' 'Forecast.*' 'FormatTraining.*' 'Profile.*' 'Trace.*' 'Columns.*' 'Program.Ladders*' \
-    'Program.AProfile*' '*.Copies*_sgd' '*.Copies*_lion' '*.Copies*_muon' '*.CopiesInSixteenBits/*' \
+    'Bench.*' 'Forecast.*' 'FormatTraining.*' 'Profile.*' 'Trace.*' 'Columns.*' 'CommandLine.Ladders*' \
+    'CommandLine.AProfile*' '*.Copies*_sgd' '*.Copies*_lion' '*.Copies*_muon' '*.CopiesInSixteenBits/*' \
     'DeriveWeights.ChangesNoResult*' '*TokenizerFolder.RandomTexts*' '*TokenizerModel.RandomTexts*' \
     '*TokenizerModel.Sentences/tekken*' 'Encoder.PublishedEmbeddings' \
     '*.ChangeNoBit*OfATraining' 'WeightsInPanels.ChangeNoBit*' 'KernelSpeed.IsMeasured*' \
@@ -153,12 +153,12 @@ if [[ $kind == sanitize ]]; then
     'JoinedProducts.TextsAreTheSame*' 'Exchange.TheSameGraphIsReadAgain*' 'Errors.ATextLarger*' \
     'Errors.Budgets*' 'Errors.Ladder*' 'ProfilePageText.*' 'EveryOption.*' \
     'GoldenGraphs.*' '*BatcherModels.TextsAreThose*' '*BatcherModels.*/gpt_neox' '*BatcherModels.*/mistral' \
-    'BatcherTexts.BeamsDoNotDepend*' 'Program.ClosedStandardStreams*' '*RowIndependence.*' '*Gemm.SameBitsForAny*' '*LossHeadKernels.SixteenBits*' \
+    'BatcherTexts.BeamsDoNotDepend*' 'CommandLine.ClosedStandardStreams*' '*RowIndependence.*' '*Gemm.SameBitsForAny*' '*LossHeadKernels.SixteenBits*' \
     'Fit.KeepsTheBudget*' 'Rematerialize.EveryBudget*' 'Rematerialize.WithBlocks*' \
     'LossHeadOfGpt2.*' 'OnnxFile.GraphsLie*' '*TenAdamwStepsIn16Bits*' 'LadderPage.*' 'RankedTokens.RandomVocabularies*' \
     'Encoders.ExchangeIs*' 'Encoders.PoolingCounts*' 'OnnxSession.FunctionsThatMultiply*' \
     '*EveryContraction*/attention*' '*EveryDerivative.*/attention_grad' \
-    'OnnxModels.PicturesOfAnySize' 'OnnxModels.Magika*' 'GgufBlocks.*' 'GgufModel.LogitsOfGemma*' 'QuantizedSilero.*' 'ProfilePage.*' 'Program.TheInferenceLadder*' 'Program.Help*' 'ForeignWords.Verbs*' \
+    'OnnxModels.PicturesOfAnySize' 'OnnxModels.Magika*' 'GgufBlocks.*' 'GgufModel.LogitsOfGemma*' 'QuantizedSilero.*' 'ProfilePage.*' 'CommandLine.TheInferenceLadder*' 'CommandLine.Help*' 'ForeignWords.Verbs*' \
     'ForeignWords.Options*' '*Gemm.PackedInChunks*' 'ChatTemplate.ComparisonsOfLarge*' 'ChatTemplate.HostileTemplates*' 'GemmInt8.EveryPath*' '*NotQuadratic*'; do
     leave_out "$part"
   done

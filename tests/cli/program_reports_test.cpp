@@ -8,7 +8,7 @@
 namespace brrr {
 namespace {
 
-TEST_F(Program, LaddersAreOneObjectAndKeepWhatTheyMeasured) {
+TEST_F(CommandLine, LaddersAreOneObjectAndKeepWhatTheyMeasured) {
   const std::string quick = "--quick --rounds 1 --output-dir lad --html page.html --json";
   const Outcome o = run("ladder overhead fusion " + quick);
   EXPECT_EQ(o.code, 0) << o.err;
@@ -25,7 +25,7 @@ TEST_F(Program, LaddersAreOneObjectAndKeepWhatTheyMeasured) {
             json["ladders"][1]);
 }
 
-TEST_F(Program, LaddersRefuseWhatCancelsTheirRungs) {
+TEST_F(CommandLine, LaddersRefuseWhatCancelsTheirRungs) {
   expect_one_line(run("ladder batch --batch-size 4"), 2,
                   "--batch-size: the rungs of the ladder batch differ in it");
   expect_one_line(run("ladder gpt2 --no-torch-compile"), 2, "--torch-compile: the rungs");
@@ -44,7 +44,7 @@ TEST_F(Program, LaddersRefuseWhatCancelsTheirRungs) {
   EXPECT_FALSE(fs::exists(folder_ / "ladder"));
 }
 
-TEST_F(Program, TheInferenceLadderComparesNumberFormats) {
+TEST_F(CommandLine, TheInferenceLadderComparesNumberFormats) {
   const std::string small = "--rounds 1 --quick --threads 1 --output-dir lad --json";
   const Outcome speeds = run("ladder inference --n-layer 1 --n-embd 128 --n-head 2 " + small);
   ASSERT_EQ(speeds.code, 0) << speeds.err;
@@ -105,7 +105,7 @@ TEST_F(Program, TheInferenceLadderComparesNumberFormats) {
 }
 
 // A ladder's record is found by the contents of the option file, and reused results are reported.
-TEST_F(Program, LaddersKeepWhatAFileSays) {
+TEST_F(CommandLine, LaddersKeepWhatAFileSays) {
   const std::string command =
       "ladder batch batch --quick --rounds 1 --n-embd 32 --n-head 1 --context 16 --threads 1 "
       "--config run.toml --output-dir lad --json";
@@ -127,7 +127,7 @@ TEST_F(Program, LaddersKeepWhatAFileSays) {
   EXPECT_NE(other.out, first.out);
 }
 
-TEST_F(Program, AStoppedLadderSaysHowToGoOn) {
+TEST_F(CommandLine, AStoppedLadderSaysHowToGoOn) {
   const Outcome o = run("ladder overhead --rounds 500 --threads 1 --output-dir lad", "",
                         "timeout --preserve-status -s INT 2.5");
   EXPECT_EQ(o.code, 130) << o.err;
@@ -139,7 +139,7 @@ TEST_F(Program, AStoppedLadderSaysHowToGoOn) {
   EXPECT_GE(kept.begin().value()[0]["ms"].size(), 1u);
 }
 
-TEST_F(Program, AProfileIsOneObject) {
+TEST_F(CommandLine, AProfileIsOneObject) {
   for (const char* mode : {"", "--inference", "--generate"}) {
     const Outcome o = run(fmt::format(
         "profile {} --n-layer 1 --n-embd 16 --n-head 2 --context 32 --batch-size 1 --seconds 0 "
@@ -152,7 +152,7 @@ TEST_F(Program, AProfileIsOneObject) {
   }
 }
 
-TEST_F(Program, AProfileSaysWhatItsModeLeavesOut) {
+TEST_F(CommandLine, AProfileSaysWhatItsModeLeavesOut) {
   const std::string tiny =
       "--n-layer 1 --n-embd 16 --n-head 2 --context 32 --seconds 0 --no-advice ";
   Outcome o = run("profile --generate " + tiny + "--batch-size 8 --optim lion --threads 1");
@@ -172,7 +172,7 @@ TEST_F(Program, AProfileSaysWhatItsModeLeavesOut) {
 }
 
 /// Products of 8 bits are emulated here, or there are none: not the same.
-TEST_F(Program, TrainingIn8BitsSaysWhatItIs) {
+TEST_F(CommandLine, TrainingIn8BitsSaysWhatItIs) {
   write_file_atomically(folder_ / "text", std::string(2000, 'a'));
   const std::string train =
       "train --text text --precision fp8 --n-layer 1 --n-head 1 --max-steps 1 --eval-steps 0 "

@@ -9,7 +9,7 @@
 namespace brrr {
 namespace {
 
-TEST_F(Program, HelpIsOnStandardOutput) {
+TEST_F(CommandLine, HelpIsOnStandardOutput) {
   for (const char* arguments :
        {"", "--help", "-h", "help", "train --help", "train -h", "help train", "data --help",
         "data encode --help", "help data encode", "info --help", "eval --help", "generate --help",
@@ -23,7 +23,7 @@ TEST_F(Program, HelpIsOnStandardOutput) {
   EXPECT_TRUE(run("--version").out.starts_with("brrr "));
 }
 
-TEST_F(Program, HelpOfEveryVerbFitsAScreen) {
+TEST_F(CommandLine, HelpOfEveryVerbFitsAScreen) {
   for (const char* verb : {"",
                            "train",
                            "generate",
@@ -55,7 +55,7 @@ TEST_F(Program, HelpOfEveryVerbFitsAScreen) {
 }
 
 // An architecture's own options are listed when it is chosen, with the defaults of its preset.
-TEST_F(Program, HelpIsThatOfTheArchitecture) {
+TEST_F(CommandLine, HelpIsThatOfTheArchitecture) {
   const auto lists = [](const Outcome& o, const char* option) {
     EXPECT_EQ(o.code, 0) << o.err;
     return o.out.find(option) != std::string::npos;
@@ -75,7 +75,7 @@ TEST_F(Program, HelpIsThatOfTheArchitecture) {
 }
 
 // The defaults are those of the preset that the options choose, whatever else a run needs.
-TEST_F(Program, HelpShowsTheDefaultsThatTheOptionsChoose) {
+TEST_F(CommandLine, HelpShowsTheDefaultsThatTheOptionsChoose) {
   const auto default_of = [&](const std::string& options, const std::string& option) {
     const Outcome o = run(("train " + options + " --help").c_str());
     EXPECT_EQ(o.code, 0) << options << o.err;
@@ -99,7 +99,7 @@ TEST_F(Program, HelpShowsTheDefaultsThatTheOptionsChoose) {
 }
 
 // Architectures that share an option may say of it what holds for them.
-TEST_F(Program, HelpOfASharedOptionIsThatOfTheArchitecture) {
+TEST_F(CommandLine, HelpOfASharedOptionIsThatOfTheArchitecture) {
   EXPECT_NE(run("train --help --architecture llama").out.find("0: 8/3 of n-embd"),
             std::string::npos);
   const std::string neox = run("train --help --architecture gpt_neox").out;
@@ -107,7 +107,7 @@ TEST_F(Program, HelpOfASharedOptionIsThatOfTheArchitecture) {
   EXPECT_EQ(neox.find("0: 8/3 of n-embd"), std::string::npos) << neox;
 }
 
-TEST_F(Program, WrongUsageIsOneLineAndTwo) {
+TEST_F(CommandLine, WrongUsageIsOneLineAndTwo) {
   expect_one_line(run("trian"), 2, "did you mean 'brrr train'");
   expect_one_line(run("xyzzy"), 2, "brrr --help");
   expect_one_line(run("data"), 2, "brrr data --help");
@@ -129,13 +129,13 @@ TEST_F(Program, WrongUsageIsOneLineAndTwo) {
   expect_one_line(run("data prepare --tokenizer bpe:1 --text in", "some text"), 2, "bpe:N");
 }
 
-TEST_F(Program, MissingFilesAreOneLineAndOne) {
+TEST_F(CommandLine, MissingFilesAreOneLineAndOne) {
   expect_one_line(run("data encode --tokenizer absent"), 1, "absent");
   expect_one_line(run("generate --prompt-file absent"), 1, "absent");
   expect_one_line(run("data train-tokenizer --text absent"), 1, "absent");
 }
 
-TEST_F(Program, PrintConfigReadsBack) {
+TEST_F(CommandLine, PrintConfigReadsBack) {
   const Outcome first = run("train --print-config --n_layer=2 --text a.txt");
   ASSERT_EQ(first.code, 0) << first.err;
   write_file_atomically(folder_ / "run.toml", first.out);
@@ -144,7 +144,7 @@ TEST_F(Program, PrintConfigReadsBack) {
   EXPECT_EQ(second.out, first.out);
 }
 
-TEST_F(Program, EncodeKeepsLinesAndDecodeReversesIt) {
+TEST_F(CommandLine, EncodeKeepsLinesAndDecodeReversesIt) {
   const std::string text = "h\xc3\xa9llo\n\nlast line without its newline";
   const Outcome ids = run("data encode --tokenizer byte", text);
   ASSERT_EQ(ids.code, 0) << ids.err;
@@ -163,7 +163,7 @@ TEST_F(Program, EncodeKeepsLinesAndDecodeReversesIt) {
 
 // Longer than a batch and than a chunk, with lines longer than a chunk: what is parallel stays in
 // order.
-TEST_F(Program, LongInputsComeBack) {
+TEST_F(CommandLine, LongInputsComeBack) {
   std::string text;
   for (int i = 0; i < 120'000; ++i)
     text += std::string(static_cast<size_t>(i * 7919 % 90), static_cast<char>('a' + i % 26)) + "\n";
@@ -173,7 +173,7 @@ TEST_F(Program, LongInputsComeBack) {
   EXPECT_EQ(run("data decode --tokenizer byte", ids.out).out, text);
 }
 
-TEST_F(Program, DecodeNamesTheBadLine) {
+TEST_F(CommandLine, DecodeNamesTheBadLine) {
   for (const char* bad : {"1 2\n3 x\n", "1\n99999999999\n", "1\n256\n", "1\n-1\n", "1\n2.5\n"}) {
     const Outcome o = run("data decode --tokenizer byte", bad);
     EXPECT_EQ(o.code, 1) << bad;
@@ -181,7 +181,7 @@ TEST_F(Program, DecodeNamesTheBadLine) {
   }
 }
 
-TEST_F(Program, TrainTokenizerThenEncode) {
+TEST_F(CommandLine, TrainTokenizerThenEncode) {
   write_file_atomically(folder_ / "text", "to be, or not to be: to be or not\n");
   const Outcome trained =
       run("data train-tokenizer --text text --vocab-size 262 --output-dir tok --json");
@@ -193,7 +193,7 @@ TEST_F(Program, TrainTokenizerThenEncode) {
   EXPECT_EQ(run("data decode --tokenizer tok", ids.out).out, text);
 }
 
-TEST_F(Program, TokenizerJsonWithSpecialTokens) {
+TEST_F(CommandLine, TokenizerJsonWithSpecialTokens) {
   std::string vocab = R"("<s>":0,"\u2581":257,"\u2581a":258,"a":259,"b":260)";
   for (int byte = 0; byte < 256; ++byte)
     vocab += fmt::format(R"(,"<0x{:02X}>":{})", byte, byte + 1);
@@ -218,7 +218,7 @@ TEST_F(Program, TokenizerJsonWithSpecialTokens) {
             "a b \n a\xc3\xa9\n");
 }
 
-TEST_F(Program, PrepareWritesShards) {
+TEST_F(CommandLine, PrepareWritesShards) {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "line " + std::to_string(i) + "\n";
   write_file_atomically(folder_ / "text", text);
@@ -235,7 +235,7 @@ TEST_F(Program, PrepareWritesShards) {
             true);
 }
 
-TEST_F(Program, DataImagesDescribesPictures) {
+TEST_F(CommandLine, DataImagesDescribesPictures) {
   const std::string picture = "P6 2 3 255\n" + std::string(18, 'x');
   for (const char* name : {"cat/0.ppm", "cat/1.ppm", "dog/0.ppm"}) {
     fs::create_directories((folder_ / "pictures" / name).parent_path());
@@ -260,7 +260,7 @@ TEST_F(Program, DataImagesDescribesPictures) {
   expect_one_line(run("data images absent"), 1, "no such file or folder");
 }
 
-TEST_F(Program, InfoIsOneObject) {
+TEST_F(CommandLine, InfoIsOneObject) {
   const Outcome o = run("info --json");
   ASSERT_EQ(o.code, 0) << o.err;
   const auto json = nlohmann::json::parse(o.out);
@@ -278,7 +278,7 @@ TEST_F(Program, InfoIsOneObject) {
   EXPECT_FALSE(nlohmann::json::parse(run("info --no-measure --json").out).contains("peak_tflops"));
 }
 
-TEST_F(Program, CompletionsAreValidShell) {
+TEST_F(CommandLine, CompletionsAreValidShell) {
   const Outcome o = run("completion bash");
   ASSERT_EQ(o.code, 0) << o.err;
   write_file_atomically(folder_ / "completion",
@@ -313,7 +313,7 @@ TEST_F(Program, CompletionsAreValidShell) {
   EXPECT_NE(run("completion fish").out.find("-l output-dir -r -F"), std::string::npos);
 }
 
-TEST_F(Program, FullDiskAndClosedPipesAreNoticed) {
+TEST_F(CommandLine, FullDiskAndClosedPipesAreNoticed) {
   if (fs::exists("/dev/full")) {
     const std::string command =
         fmt::format("'{}' --help >/dev/full 2>'{}'", BRRR_BINARY, (folder_ / "err").string());
@@ -330,7 +330,7 @@ TEST_F(Program, FullDiskAndClosedPipesAreNoticed) {
 }
 
 // What the parent closed is not opened again for something else: messages would be written there.
-TEST_F(Program, ClosedStandardStreamsHoldNoFiles) {
+TEST_F(CommandLine, ClosedStandardStreamsHoldNoFiles) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += "line " + std::to_string(i * i % 83) + " of a text\n";
   write_file_atomically(folder_ / "text", text);

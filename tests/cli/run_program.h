@@ -14,7 +14,7 @@ struct Outcome {
   std::string out, err;
 };
 
-class Program : public ::testing::Test {
+class CommandLine : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!fs::exists(BRRR_BINARY)) GTEST_SKIP() << "the program is not built";
