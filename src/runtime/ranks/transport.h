@@ -1,0 +1,81 @@
+#pragma once
+// Transport: what carries bytes between the ranks of a run. Each kind (shared memory, MPI, ...) is
+// one small file; which one a run uses is chosen by open_transport(). A transport only moves bytes:
+// sums of gradients are ours (runtime/ranks/communicator.h), in an order that depends on no
+// transport.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/errors.h"
+
+namespace brrr {
+
+/// Ends a run because another rank is gone: which one, on which host, and what to do.
+class LostRank : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+/// Where a process stands among those of a run.
+struct RankPlace {
+  int rank = 0, ranks = 1;
+  int local_rank = 0, local_ranks = 1;  // among those of the same host
+  /// Who said so: "--ranks", "torchrun", "Open MPI", "PMI", "PMIx", "Slurm"; empty: a run of one.
+  std::string source;
+  /// Names the run among those of a host: the same for all its ranks, and for no other run.
+  std::string run_id;
+};
+
+/// Bytes for another rank, or from it. Several segments between the same two ranks match in order,
+/// and have the same sizes on both sides.
+struct Outgoing {
+  int peer = 0;
+  const std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+struct Incoming {
+  int peer = 0;
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+
+/// Used by one thread, the one that made it. Every call is made by all ranks, in the same order.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  /// "shared memory", "MPI (Open MPI 4.1.4)"
+  virtual std::string name() const = 0;
+  int rank() const { return place_.rank; }
+  int ranks() const { return place_.ranks; }
+  const RankPlace& place() const { return place_; }
+
+  /// Sends and receives all segments; returns when the outgoing memory may be changed and the
+  /// incoming bytes are there. Throws LostRank when a rank has ended, does not answer within the
+  /// time limit, or ended the run.
+  virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
+
+ protected:
+  explicit Transport(RankPlace place) : place_(std::move(place)) {}
+
+ private:
+  RankPlace place_;
+};
+
+struct TransportOptions {
+  /// "auto", or a name of transport_names().
+  std::string kind = "auto";
+  /// How long a rank may be silent before the run ends; while a rank computes it is not silent.
+  double timeout_seconds = 15;
+};
+/// The values of --comm: "auto", "shm", "mpi", ...
+std::vector<std::string> transport_names();
+/// Connects all ranks of the place. Throws UserError (usage) for a kind that is not installed,
+/// naming the package that brings it, and LostRank when a rank does not come.
+std::unique_ptr<Transport> open_transport(const RankPlace& place, const TransportOptions& options);
+
+}  // namespace brrr
