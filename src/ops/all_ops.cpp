@@ -57,6 +57,7 @@ const Table& table() {
                         ops::fake_quantize_ops,
                         ops::fused_ops,
                         ops::order_ops,
+                        ops::collective_ops,
                         ops::control_ops})
       for (OpDef& d : group()) out.storage.push_back(std::move(d));
     for (const OpDef& d : out.storage) {

@@ -251,6 +251,17 @@ Value after(Value x, Value gate);
 // Optimizer
 Value global_norm(std::span<const Value> tensors);
 
+// Collectives (ops/ranks/collectives.h): each rank gives its own operands.
+std::vector<Value> all_reduce(std::span<const Value> x, int64_t ranks);
+std::vector<Value> reduce_scatter(std::span<const Value> x, int64_t ranks);
+Value all_gather(Value shard, const Shape& shape, int64_t ranks, bool kept);
+/// [n] of each rank -> [ranks, n]
+Value all_gather_rows(Value row, int64_t ranks);
+/// Sums of squares of blocks, and the norm of what they are of: its bits are the same for any
+/// number of ranks.
+std::vector<Value> block_squares(std::span<const Value> x);
+Value block_norm(std::span<const Value> squares);
+
 // Helpers that are not ops
 /// Sums a gradient over the axes along which `shape` was broadcast.
 Value sum_to(Value grad, const Shape& shape);

@@ -81,6 +81,7 @@ std::vector<OpDef> fp8_ops();
 std::vector<OpDef> fake_quantize_ops();
 std::vector<OpDef> fused_ops();
 std::vector<OpDef> order_ops();
+std::vector<OpDef> collective_ops();
 std::vector<OpDef> control_ops();  // if, loop
 
 }  // namespace brrr::ops

@@ -49,7 +49,7 @@ void update_by_adamw_8bit(Update& u, const Group& group) {
   constexpr int64_t kLeastElements = 4096;  // smaller tensors keep f32, as in bitsandbytes
   Group large, small;
   for (const Trained& t : group)
-    (t.param.shape().elements() < kLeastElements ? small : large).push_back(t);
+    (whole_shape(t.param).elements() < kLeastElements ? small : large).push_back(t);
   u.append(
       Op::adamw_8bit, large,
       [](const Trained& t) {

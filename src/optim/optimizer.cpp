@@ -4,7 +4,9 @@
 #include <map>
 #include <numeric>
 
+#include "ops/ranks/collectives.h"
 #include "ops/op.h"
+#include "optim/gradient_sums.h"
 #include "optim/updates.h"
 
 namespace brrr::optim {
@@ -35,7 +37,16 @@ OptimizerKind optimizer_kind(std::string_view name) {
 
 Value Update::state(const std::string& kind, const Trained& t, std::optional<Type> type) {
   const Type wanted = type.value_or(Type{DType::f32, t.param.shape()});
-  return g.input(fmt::format("{}:{}", kind, t.name), wanted, Role::moment);
+  Attrs more;
+  if (is_shard(t.param)) {
+    // A state with one number for several elements is divided as these are.
+    Shape whole = whole_shape(t.param);
+    const int64_t together = t.param.shape().elements() / wanted.shape.elements();
+    if (together > 1) whole = Shape{ceil_div(whole.elements(), together)};
+    more.set(kShardOf, whole);
+    more.set(kShardRanks, g.node(t.param.id.node).attrs.get<int64_t>(kShardRanks));
+  }
+  return g.input(fmt::format("{}:{}", kind, t.name), wanted, Role::moment, std::move(more));
 }
 
 void Update::append_node(Op op, const Group& group, const std::vector<std::vector<State>>& kinds,
@@ -110,18 +121,6 @@ Group take_gradients(Graph& g) {
   return group;
 }
 
-// Sums are f32 whatever the gradients are. The first micro-batch overwrites: nothing is zeroed.
-void accumulate(Graph& g, Group& group, Accumulation accumulation) {
-  for (Trained& t : group) {
-    Value sum = g.input("grad_sum:" + t.name, t.param.shape(), DType::f32, Role::gradient_sum);
-    t.grad = in_f32(t.grad);
-    if (accumulation != Accumulation::first) t.grad = sum + t.grad;
-    // The last sum, too: nobody reads the state before it is overwritten, but in the state's memory
-    // it needs no other.
-    g.update(sum, t.grad);
-  }
-}
-
 // Of all gradients: one node, or the sums of squares of each tensor.
 Value norm_of(Graph& g, const Group& group, bool fused) {
   std::vector<Value> grads;
@@ -167,12 +166,14 @@ void append_update(Update& u, const Group& group) {
 
 }  // namespace
 
-void attach_optimizer(Graph& g, const Optimizer& options, Accumulation accumulation) {
+void attach_optimizer(Graph& g, const Optimizer& options, const GradientSums& sums) {
   g.set_scope("", Phase::optimizer);
   Group group = take_gradients(g);
-  if (accumulation != Accumulation::none) accumulate(g, group, accumulation);
-  if (accumulation == Accumulation::none || accumulation == Accumulation::last) {
-    Value norm = norm_of(g, group, options.fused), step = g.input("optimizer_step", {}, DType::i32);
+  sum_gradients(g, group, sums);
+  if (sums.ends_step) {
+    Value norm = sums.slots > 1 || sums.ranks > 1 ? norm_of_shards(group, sums)
+                                                  : norm_of(g, group, options.fused);
+    Value step = g.input("optimizer_step", {}, DType::i32);
     if (options.scaler) {
       norm = norm / current_scale(g);
       step = step - skipped_steps(g);

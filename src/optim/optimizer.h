@@ -43,13 +43,35 @@ struct Optimizer {
 /// What one run of a program does with the gradients when a step has several micro-batches.
 enum class Accumulation { none, first, middle, last };
 
-/// Consumes the gradients of the parameters (Output::gradient_of). For none and last: appends the
+/// How gradients are summed over the micro-batches and the ranks of a step. A step has slots, the
+/// same for any number of ranks, and a slot has micro-batches. The gradients of a slot are summed
+/// in order, those of the slots in one binary tree in f32; a rank has a subtree.
+struct GradientSums {
+  int64_t slots = 1;  // of all ranks; 1: no tree
+  int64_t ranks = 1;
+  int zero = 0;  // ZeRO's stage: 1 divides the states, 2 the gradients, 3 the parameters, too
+
+  /// What one run of a program does.
+  bool continues_slot = false;  // adds to what its slot has summed
+  bool ends_slot = true;
+  int64_t merged = 0;     // this slot's sum is added to those of so many levels of the tree
+  bool ends_step = true;  // updates the parameters
+
+  GradientSums() = default;
+  GradientSums(Accumulation a)  // NOLINT: one slot on one rank
+      : continues_slot(a == Accumulation::middle || a == Accumulation::last),
+        ends_slot(a == Accumulation::none || a == Accumulation::last),
+        ends_step(ends_slot) {}
+  bool operator==(const GradientSums&) const = default;
+};
+
+/// Consumes the gradients of the parameters (Output::gradient_of). At the end of a step: appends the
 /// update of all parameters and of their states ("adam_m:<parameter>", ...); data inputs
 /// "learning_rate" f32[], "optimizer_step" i32[] (from 1) and, where parameters are bf16,
 /// "rounding_key" i32[2]; output "grad_norm" f32[], unscaled, before clipping. Where it is not
-/// finite the step changes no parameter and no state. For first and middle: only collects into the
-/// states "grad_sum:<parameter>"; last adds them in.
-void attach_optimizer(Graph& graph, const Optimizer& options,
-                      Accumulation accumulation = Accumulation::none);
+/// finite the step changes no parameter and no state. Before the end of a step: only collects into
+/// the states "grad_sum:<parameter>", of a slot, and "grad_sum_<level>:<parameter>", of the tree.
+/// Parameters that lie in shards (passes/ranks/shard.h) are updated shard by shard.
+void attach_optimizer(Graph& graph, const Optimizer& options, const GradientSums& sums = {});
 
 }  // namespace brrr::optim

@@ -39,6 +39,11 @@ struct Update {
   Value state(const std::string& kind, const Trained& t, std::optional<Type> type = std::nullopt);
 };
 
+/// Whether the parameter is an input that holds a rank's shard (ops/ranks/collectives.h).
+bool is_shard(Value parameter);
+/// The shape of the whole parameter.
+Shape whole_shape(Value parameter);
+
 /// A gradient in f32: unrounded where rounding it was the last thing that was done.
 Value in_f32(Value gradient);
 

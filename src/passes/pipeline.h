@@ -11,6 +11,7 @@
 #include "passes/passes.h"
 #include "passes/precision/cache_precision.h"
 #include "passes/precision/precision.h"
+#include "passes/ranks/shard.h"
 #include "passes/weights/weight_choice.h"
 
 namespace brrr {
@@ -30,6 +31,7 @@ struct PipelineOptions {
   WeightQuantization fake_quantization;             // quantization-aware training
   CachePrecision cache = CachePrecision::computed;  // of keys and values, in inference
   Rematerialize rematerialize;                      // where there is a loss
+  Sharding sharding;                                // of parameters and states among ranks
   /// `update` where programs share parameters that change; `loader` for inference, whose parameters
   /// only load_parameters() writes and nobody reads back.
   Refresher refresher = Refresher::none;

@@ -51,6 +51,10 @@ class Kernel {
   virtual int64_t scratch_bytes() const { return 0; }
   /// Whether the in-place pairs of the OpDef hold for this kernel.
   virtual bool in_place() const { return true; }
+  /// Whether run() only begins the work, on the host: operands and results are in use until
+  /// finish() has returned, which also waits for what such kernels began before.
+  virtual bool is_asynchronous() const { return false; }
+  virtual void finish() {}
 };
 
 struct KernelEntry {
@@ -94,6 +98,7 @@ struct Backend : Target {
   std::function<std::unique_ptr<Device>()> open_device;
   int64_t memory_bytes = 0;  // of that device; 0: the host's memory
   int64_t cache_bytes = 0;   // of that device, for all of it; 0: nobody says
+  int64_t rank = 0;          // this process among those that run the same programs
   /// Whether the reference interpreter stands last in the list; it needs the host's memory.
   bool runs_reference = true;
 

@@ -5,6 +5,7 @@
 
 #include "base/integers.h"
 #include "runtime/engine.h"
+#include "runtime/ranks/state_shards.h"
 #include "runtime/unaligned_readers.h"
 
 namespace brrr {
@@ -42,6 +43,14 @@ void read_parameter(const WeightSource& source, const std::string& name, const T
     read_as(source, *tensor, type.dtype, to);
   else
     source.read(*tensor, to);
+}
+
+/// Writes rank `rank`'s shard of a parameter; what it has beyond the tensor is zeros.
+void read_shard(const WeightSource& source, const StateInfo& state, const Type& whole, int64_t rank,
+                std::span<std::byte> to) {
+  std::vector<std::byte> all(static_cast<size_t>(whole.bytes()));
+  read_parameter(source, state.name, whole, all);
+  copy_shard(state, all, rank, to);
 }
 
 }  // namespace
@@ -201,7 +210,10 @@ void Engine::fill_from(const WeightSource& source, int64_t together, bool rewrit
     if (state.is_lent || (state.is_written && !rewrites)) continue;
     if (state.kind() == InputKind::parameter) {
       fill_state(state.name, [&](std::span<std::byte> to) {
-        read_parameter(source, state.name, state.type, to);
+        if (const std::optional<Type> whole = whole_type(state))
+          read_shard(source, state, *whole, backend_.rank, to);
+        else
+          read_parameter(source, state.name, state.type, to);
       });
     } else if (stands_for_parameters(state) != nullptr) {
       weights.push_back(state);

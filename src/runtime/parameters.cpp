@@ -4,6 +4,8 @@
 #include <map>
 #include <vector>
 
+#include "runtime/ranks/state_shards.h"
+
 namespace brrr {
 namespace {
 
@@ -28,7 +30,8 @@ int64_t steps_between(const Graph& form) {
 void load_parameters(Engine& engine, const FloatWeights& weights) {
   std::map<std::string, Shape> shapes;
   for (const StateInfo& s : engine.states()) {
-    if (s.kind() == InputKind::parameter) shapes.emplace(s.name, s.type.shape);
+    if (s.kind() == InputKind::parameter)
+      shapes.emplace(s.name, whole_type(s).value_or(s.type).shape);
     if (const DerivedWeight* derived = engine.stands_for_parameters(s); derived != nullptr)
       for (const auto& [name, type] : engine.sources_to_fill(*derived))
         shapes.emplace(name, type.shape);

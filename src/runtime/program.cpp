@@ -87,6 +87,36 @@ bool is_mask(const Node& node) {
   });
 }
 
+/// Until which node each asynchronous kernel may be at work: the first reader of a result, or the
+/// next but one asynchronous kernel, so that few operands wait for their transfer.
+std::vector<NodeId> busy_until(const Graph& g, const std::vector<std::unique_ptr<Kernel>>& kernels) {
+  std::vector<NodeId> until(g.size()), first_reader(g.size(), static_cast<NodeId>(g.size()));
+  std::vector<NodeId> asynchronous;
+  for (NodeId id = 0; id < g.size(); ++id) {
+    until[id] = id;
+    if (kernels[id] && kernels[id]->is_asynchronous()) asynchronous.push_back(id);
+    for (const ValueId& v : g.node(id).operands) {
+      NodeId of = v.node;
+      while (view_offset(g, g.node(of))) of = g.node(of).operands[0].node;
+      first_reader[of] = std::min(first_reader[of], id);
+    }
+  }
+  const auto last = static_cast<NodeId>(g.size()) - 1;
+  for (size_t i = 0; i < asynchronous.size(); ++i) {
+    const NodeId next = i + 2 < asynchronous.size() ? asynchronous[i + 2] - 1 : last;
+    until[asynchronous[i]] = std::min({next, last, first_reader[asynchronous[i]]});
+  }
+  return until;
+}
+
+struct MemoryRange {
+  const std::byte* data = nullptr;
+  int64_t bytes = 0;
+  bool overlaps(const MemoryRange& o) const {
+    return data < o.data + o.bytes && o.data < data + bytes;
+  }
+};
+
 }  // namespace
 
 Program::Program(const Graph& graph, const Backend& backend, const ProgramOptions& options)
@@ -117,6 +147,8 @@ Program::Program(const Graph& graph, const Backend& backend, const ProgramOption
     return kernels[id] ? kernels[id]->scratch_bytes() : 0;
   };
   plan_options.in_place = [&](NodeId id) { return kernels[id] && kernels[id]->in_place(); };
+  const std::vector<NodeId> busy = busy_until(graph_, kernels);
+  plan_options.busy_until = [&](NodeId id) { return busy[id]; };
   plan_ = memory_plan(graph_, plan_options);
   if (options.verify_memory) verify(plan_);
   for (NodeId id = 0; id < graph_.size(); ++id) {
@@ -173,6 +205,7 @@ void Program::bind(Device& device, std::byte* temporary, std::byte* constant,
           {step.in, step.out, scratch < 0 ? nullptr : buffers_[static_cast<size_t>(scratch)]},
           graph_.scope_of(step.node)};
     }
+  find_awaited();
   std::vector<Task> tasks;
   for (const auto* steps : {&constant_steps_, &steps_})
     for (const Step& step : *steps) tasks.push_back(step.task);
@@ -181,6 +214,51 @@ void Program::bind(Device& device, std::byte* temporary, std::byte* constant,
   marked_.reset();
   marks_.reset();
   has_run_ = false;
+}
+
+// An asynchronous kernel must be done before another step reads its results, or writes its operands
+// or results. Those that began earlier are done then, too.
+void Program::find_awaited() {
+  struct Begun {
+    Kernel* kernel;
+    std::vector<MemoryRange> reads, writes;
+  };
+  std::vector<Begun> begun;  // in order; those in front of the last awaited one are done
+  const auto any_overlap = [](const std::vector<MemoryRange>& a, const std::vector<MemoryRange>& b) {
+    return std::ranges::any_of(a, [&](const MemoryRange& x) {
+      return std::ranges::any_of(b, [&](const MemoryRange& y) { return x.overlaps(y); });
+    });
+  };
+  for (Step& step : steps_) {
+    const Node& node = graph_.node(step.node);
+    Begun now{step.kernel.get(), {}, {}};
+    for (size_t i = 0; i < step.in.size(); ++i)
+      now.reads.push_back({static_cast<const std::byte*>(step.in[i]),
+                           graph_.type(node.operands[i]).bytes()});
+    for (size_t i = 0; i < step.out.size(); ++i)
+      now.writes.push_back({static_cast<const std::byte*>(step.out[i]), node.results[i].bytes()});
+    if (const int32_t scratch = plan_.scratch_of[step.node]; scratch >= 0)
+      now.writes.push_back(
+          {step.task.args.scratch, plan_.buffers[static_cast<size_t>(scratch)].bytes});
+    step.awaited = nullptr;
+    for (size_t i = begun.size(); i-- > 0;) {
+      const Begun& earlier = begun[i];
+      if (!any_overlap(now.reads, earlier.writes) && !any_overlap(now.writes, earlier.writes) &&
+          !any_overlap(now.writes, earlier.reads))
+        continue;
+      step.awaited = earlier.kernel;
+      begun.erase(begun.begin(), begun.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      break;
+    }
+    if (step.kernel->is_asynchronous()) begun.push_back(std::move(now));
+  }
+}
+
+void Program::finish_asynchronous() {
+  const auto last = std::find_if(steps_.rbegin(), steps_.rend(), [](const Step& step) {
+    return step.kernel->is_asynchronous();
+  });
+  if (last != steps_.rend()) last->kernel->finish();
 }
 
 std::byte* Program::address(ValueId v) const {
@@ -209,9 +287,11 @@ void Program::run(Timeline* timeline) {
 
 void Program::queue(const std::function<void(NodeId)>& queued) {
   for (const Step& step : steps_) {
+    if (step.awaited != nullptr) step.awaited->finish();
     device_->run(step.task);
     queued(step.node);
   }
+  finish_asynchronous();
   copy_states(queued);
   has_run_ = true;
 }
@@ -262,6 +342,7 @@ void Program::run_and_look(const Look& look) {
   std::vector<std::byte> room;
   for (const Step& step : steps_) {
     device_->run(step.task);
+    if (step.kernel->is_asynchronous()) step.kernel->finish();
     device_->synchronise();
     for (uint32_t port = 0; port < graph_.node(step.node).results.size(); ++port)
       look({step.node, port}, on_host({step.node, port}, room));
@@ -278,6 +359,7 @@ std::optional<std::string> Program::first_non_finite() {
     Finiteness before = Finiteness::finite;
     for (const ValueId& v : graph_.node(step.node).operands) before = std::max(before, worst(v));
     device_->run(step.task);
+    if (step.kernel->is_asynchronous()) step.kernel->finish();
     for (uint32_t port = 0; port < graph_.node(step.node).results.size(); ++port)
       if (const Finiteness after = worst({step.node, port});
           after == Finiteness::nan || (after > before && !is_mask(graph_.node(step.node))))

@@ -84,7 +84,10 @@ class Program {
     std::vector<const void*> in;
     std::vector<void*> out;
     Task task = {};
+    Kernel* awaited = nullptr;  // an asynchronous kernel that has to be done before this step
   };
+  void find_awaited();
+  void finish_asynchronous();
   /// Queues a run; `queued` is told each node, as soon as its kernel or copy is queued.
   void queue(const std::function<void(NodeId)>& queued);
   void run_marked(Timeline& timeline);

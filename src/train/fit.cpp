@@ -11,6 +11,7 @@
 #include "machine/device.h"
 #include "models/freeze.h"
 #include "passes/memory/rematerialize.h"
+#include "runtime/ranks/collectives.h"
 #include "train/dataset.h"
 #include "train/text_samples.h"
 #include "train/trainer.h"
@@ -138,7 +139,8 @@ bool better(const Plan& a, const Plan& b) {
 
 }  // namespace
 
-std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& model) {
+std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& model,
+                                     std::shared_ptr<Communicator> communicator) {
   const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
   const bool flat = trains_flat(o, model);
   const int64_t per_row = sequences_per_row(o);
@@ -156,9 +158,12 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
   const auto longest = [&](int64_t rows) { return flat ? rows * o.context : o.context; };
   SessionOptions how = session_options(o);
   how.fake_quantization = fake_quantization_of(o, model);
+  Backend backend = machine::backend_for(o.device);
+  if (o.ranks > 1) add_collectives(backend, o.ranks, communicator);
+  if (communicator) how.shares.rank = communicator->rank();
+  how.communicator = std::move(communicator);
   auto session = std::make_unique<Session>(loss_graph(longest(o.batch_size)),
-                                           eval_graph(longest(o.eval_batch_size)),
-                                           machine::backend_for(o.device), how);
+                                           eval_graph(longest(o.eval_batch_size)), backend, how);
   for (const int64_t length : batch_lengths(o, flat, o.batch_size))
     if (length < longest(o.batch_size)) session->add_shorter(loss_graph(length));
   // Tasks and packed documents are evaluated on batches of all sizes, other language models on
@@ -172,7 +177,8 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
 
 Plan plan_of(const TrainOptions& options, const FitContext& context,
              std::unique_ptr<Session>* keep) {
-  std::unique_ptr<Session> session = compile_run(options, *context.model);
+  std::unique_ptr<Session> session =
+      compile_run(options, *context.model, context.communicator);
   Plan plan;
   plan.options = options;
   plan.arena = session->forecast();
@@ -206,6 +212,8 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
   // Portions by size. A resumed run keeps its own: another would change its bits.
   std::vector<int64_t> portions =
       divisors(options.batch_size * options.gradient_accumulation_steps);
+  const int64_t slots = std::max(options.ranks, options.deterministic_ranks);
+  std::erase_if(portions, [&](int64_t portion) { return portions.back() / portion % slots != 0; });
   if (options.wants_resume()) portions = {options.batch_size};
   for (const Variant& variant : variants(options, freedom)) {
     std::map<size_t, Plan> seen;

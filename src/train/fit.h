@@ -19,7 +19,9 @@
 namespace brrr::train {
 
 /// The programs of a run, compiled and not allocated.
-std::unique_ptr<Session> compile_run(const TrainOptions& options, const models::Model& model);
+/// `communicator` null: one rank, or a plan for the ranks that the options name.
+std::unique_ptr<Session> compile_run(const TrainOptions& options, const models::Model& model,
+                                     std::shared_ptr<Communicator> communicator = nullptr);
 
 /// One way to do the run.
 struct Plan {
@@ -45,6 +47,7 @@ struct FitContext {
   std::optional<machine::MachineSpeed> speed;
   int64_t budget = 0;          // bytes for Plan::needed()
   int64_t left_by_search = 0;  // that an earlier search turned out to leave in the process
+  std::shared_ptr<Communicator> communicator = nullptr;
   bool plans_only = false;     // the run is another process, without the peak of this one's search
 };
 
@@ -107,6 +110,7 @@ struct SettledRun {
 };
 SettledRun settle_run(const TrainOptions& options, const models::ModelPtr& model,
                       const ProcessInputs& inputs,
-                      const std::function<void(const std::string&)>& say);
+                      const std::function<void(const std::string&)>& say,
+                      std::shared_ptr<Communicator> communicator = nullptr);
 
 }  // namespace brrr::train

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/hash.h"
+#include "base/integers.h"
 #include "data/loader.h"
 #include "data/window_batches.h"
 #include "machine/process.h"
@@ -73,7 +74,8 @@ class SetName {
 };
 
 Score score_of(Session& session, const models::Model& model, const MakeBatches& make,
-               const TrainOptions& options, int64_t batches, io::TaskMetrics* task) {
+               const TrainOptions& options, int64_t batches, io::TaskMetrics* task,
+               Communicator* communicator) {
   io::LoaderOptions l = loader_of_evaluation(options, model.sizes().vocabulary);
   l.flat = trains_flat(options, model);
   l.sequences_per_row = sequences_per_row(options);
@@ -90,12 +92,30 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   Score score;
   SetName set;
   std::vector<float> logits;
-  for (int64_t i = 0; i < count && machine::SignalGuard::received() == 0; ++i) {
+  // Metrics need all logits: of a task, every rank computes everything.
+  const int64_t ranks = communicator == nullptr || task != nullptr ? 1 : communicator->ranks();
+  const int64_t rank = ranks == 1 ? 0 : communicator->rank();
+  std::vector<double> losses(static_cast<size_t>(ceil_div(count, ranks)));
+  // Ranks stop together, after an evaluation.
+  const auto stops = [&] {
+    return communicator == nullptr && machine::SignalGuard::received() != 0;
+  };
+  for (int64_t i = 0; i < count && !stops(); ++i) {
     const io::Batch& batch = loader.next();
-    score.loss += session.loss_sum(batch, task != nullptr ? &logits : nullptr);
     score.tokens += batch.count;
     set.add(batch, l.batch);
+    if (i % ranks != rank) continue;
+    losses[static_cast<size_t>(i / ranks)] =
+        session.loss_sum(batch, task != nullptr ? &logits : nullptr);
     if (task != nullptr) task->add(logits, batch);
+  }
+  if (ranks == 1) {
+    for (const double loss : losses) score.loss += loss;
+  } else {
+    const auto all = communicator->gather(std::as_bytes(std::span(losses)));
+    for (int64_t i = 0; i < count; ++i)
+      score.loss += reinterpret_cast<const double*>(
+          all[static_cast<size_t>(i % ranks)].data())[i / ranks];
   }
   score.loss /= static_cast<double>(std::max<int64_t>(1, score.tokens));
   if (task != nullptr) score.metrics = task->results();
@@ -154,7 +174,7 @@ int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int
 }
 
 Score evaluate(Session& session, const models::Model& model, const Dataset& data,
-               const TrainOptions& options, int64_t batches) {
+               const TrainOptions& options, int64_t batches, Communicator* communicator) {
   std::unique_ptr<io::TaskMetrics> task;
   if (data.task) {
     const std::vector<std::string> labels = model.task().labels;
@@ -164,7 +184,7 @@ Score evaluate(Session& session, const models::Model& model, const Dataset& data
   }
   Score score = score_of(
       session, model, [&](const io::BatchOptions& l) { return data.val_batches(l); }, options,
-      batches, task.get());
+      batches, task.get(), communicator);
   score.decided_by = options.metric_for_best_model;
   return score;
 }
@@ -174,7 +194,7 @@ Score mean_loss(Session& session, const models::Model& model, const io::TokenSou
   return score_of(
       session, model,
       [&](const io::BatchOptions& l) { return std::make_unique<io::WindowBatches>(source, l); },
-      options, batches, nullptr);
+      options, batches, nullptr, nullptr);
 }
 
 }  // namespace brrr::train

@@ -17,9 +17,10 @@ int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int
 
 /// Over `batches` batches of random windows, the same every time; over all data in order when
 /// `batches` is 0 or enough for them, and always for a task. A signal (machine::SignalGuard) stops
-/// it early; the loss is then that of the batches evaluated so far.
+/// it early; the loss is then that of the batches evaluated so far. With a communicator the batches
+/// are divided among its ranks, all of which get the whole score.
 Score evaluate(Session& session, const models::Model& model, const Dataset& data,
-               const TrainOptions& options, int64_t batches);
+               const TrainOptions& options, int64_t batches, Communicator* communicator = nullptr);
 
 /// The same for a causal language model on tokens.
 Score mean_loss(Session& session, const models::Model& model, const io::TokenSource& source,

@@ -10,8 +10,30 @@
 
 namespace brrr::train {
 
-OpenRun::OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say say)
-    : options_(std::move(options)), resume_(std::move(resume)), say_(std::move(say)) {
+namespace {
+
+/// The options that the first rank has, on every rank.
+TrainOptions options_of_first(const TrainOptions& options, Communicator& communicator) {
+  std::string json = to_json(options);
+  auto bytes = static_cast<int64_t>(json.size());
+  communicator.broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0);
+  json.resize(static_cast<size_t>(bytes));
+  communicator.broadcast(std::as_writable_bytes(std::span(json)), 0);
+  if (communicator.rank() == 0) return options;
+  TrainOptions first = options_from_json(json, "the options of rank 0");
+  first.given = options.given;
+  first.resume = options.resume;
+  return first;
+}
+
+}  // namespace
+
+OpenRun::OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say say,
+                 std::shared_ptr<Communicator> communicator)
+    : options_(std::move(options)),
+      resume_(std::move(resume)),
+      say_(std::move(say)),
+      communicator_(std::move(communicator)) {
   PreparedRun run = prepare_run(options_, resume_, say_);
   start_from_ = std::move(run.start_from);
   generation_config_ = std::move(run.generation_config);
@@ -26,14 +48,21 @@ void OpenRun::compile() {
   dataset_.verify_shards(vocabulary);
   say_("compiling the model");
   const ProcessInputs inputs = inputs_of(options_, &dataset_, vocabulary);
-  SettledRun run = settle_run(options_, model_, inputs, say_);
+  // The first rank decides what fits; it may be another plan than the options ask for.
+  const bool follows = communicator_ != nullptr && communicator_->rank() > 0;
+  if (follows) options_ = options_of_first(options_, *communicator_);
+  SettledRun run = settle_run(options_, model_, inputs, say_, communicator_);
   options_ = run.plan.options;
+  if (communicator_ != nullptr && !follows) options_ = options_of_first(options_, *communicator_);
   session_ = std::move(run.session);
   process_forecast_ = run.plan.process;
   memory_limit_ = run.limit.bytes;
   schedule_ = schedule_of(options_);
   const io::LoaderOptions l = loader_options(options_, *model_);
-  loader_.emplace(dataset_.batches(l), l);
+  std::unique_ptr<io::BatchSource> batches = dataset_.batches(l);
+  if (communicator_ != nullptr)
+    batches = std::make_unique<SharedBatches>(std::move(batches), session_->shares());
+  loader_.emplace(std::move(batches), l);
   for (const std::string& line : start_lines(*session_, *model_, options_)) say_(line);
   say_(resume_ ? "allocating memory and loading the checkpoint"
                : "allocating memory and initialising the weights");
@@ -55,11 +84,14 @@ void OpenRun::initialise() {
 
 void OpenRun::load(const fs::path& checkpoint) {
   state_ = load_checkpoint(checkpoint, session_->engine(), *model_, options_.optim);
-  loader_->restore(io::LoaderState::from_json(state_.loader));
+  io::LoaderState at = io::LoaderState::from_json(state_.loader);
+  const StepShares& shares = session_->shares();
+  at.position = at.position / shares.micro_batches * shares.local();
+  loader_->restore(at);
 }
 
 const std::vector<io::Batch>& OpenRun::next_batches() {
-  batches_.resize(static_cast<size_t>(options_.gradient_accumulation_steps));
+  batches_.resize(static_cast<size_t>(session_->shares().local()));
   for (io::Batch& b : batches_) b = loader_->next();
   return batches_;
 }
@@ -68,24 +100,42 @@ StepResult OpenRun::step(Timeline* timeline, std::optional<double> rate) {
   next_batches();
   const StepResult result =
       session_->step(state_.step, batches_, rate.value_or(scheduled_rate()), timeline);
-  for (const io::Batch& batch : batches_)
-    state_.tokens += content_of(batch, options_.context).tokens;
+  content_ = {};
+  for (const io::Batch& batch : batches_) {
+    const BatchContent content = content_of(batch, options_.context);
+    content_.tokens += content.tokens;
+    content_.rows += content.rows;
+  }
+  if (communicator_ != nullptr) {
+    const std::vector<BatchContent> all = communicator_->gather_values(content_);
+    content_ = {};
+    for (const BatchContent& content : all) {
+      content_.tokens += content.tokens;
+      content_.rows += content.rows;
+    }
+  }
+  state_.tokens += content_.tokens;
   ++state_.step;
   return result;
 }
 
 Score OpenRun::evaluate() {
   BRRR_CHECK(dataset_.has_val, "a run without validation data");
-  return train::evaluate(*session_, *model_, dataset_, options_, options_.eval_batches);
+  return train::evaluate(*session_, *model_, dataset_, options_, options_.eval_batches,
+                         communicator_.get());
 }
 
 ModelParts OpenRun::parts() const {
   return {session_->engine(), *model_, dataset_.tokenizer.get(),
-          dataset_.pictures ? dataset_.pictures->preprocessor : "", generation_config_};
+          dataset_.pictures ? dataset_.pictures->preprocessor : "", generation_config_,
+          communicator_.get()};
 }
 
 void OpenRun::save_checkpoint_in(const fs::path& run) {
-  state_.loader = loader_->state().to_json();
+  io::LoaderState at = loader_->state();
+  const StepShares& shares = session_->shares();
+  at.position = at.position / shares.local() * shares.micro_batches;
+  state_.loader = at.to_json();
   save_checkpoint(run, parts(), options_, state_);
 }
 

@@ -26,9 +26,11 @@ class OpenRun {
   /// Gets lines for people.
   using Say = std::function<void(const std::string&)>;
 
-  /// Reads the data and, with --init-from or `resume`, the description of the model. options()
+  /// `communicator`: this process is one of several ranks, each of which has such an object and
+  /// makes the same calls. Reads the data and, with --init-from or `resume`, the description of the model. options()
   /// then has the number of steps and what the model says of itself. Throws UserError.
-  OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say say);
+  OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say say,
+          std::shared_ptr<Communicator> communicator = nullptr);
   OpenRun(const OpenRun&) = delete;
   OpenRun& operator=(const OpenRun&) = delete;
 
@@ -45,6 +47,8 @@ class OpenRun {
   StepResult step(Timeline* timeline = nullptr, std::optional<double> rate = std::nullopt);
   /// The batches of the last step, valid until the next.
   const std::vector<io::Batch>& batches() const { return batches_; }
+  /// Tokens and rows of the last step, of all ranks.
+  const BatchContent& content() const { return content_; }
   /// Reads the batches of another step and counts nothing.
   const std::vector<io::Batch>& next_batches();
   /// Learning rate of the next step by the schedule.
@@ -54,7 +58,8 @@ class OpenRun {
 
   /// What the folder of the model is written from.
   ModelParts parts() const;
-  /// Commits the checkpoint of this step in the folder of the run.
+  /// Commits the checkpoint of this step in the folder of the run; of several ranks, the first one
+  /// writes.
   void save_checkpoint_in(const fs::path& run);
 
   TrainOptions& options() { return options_; }
@@ -73,6 +78,7 @@ class OpenRun {
   TrainOptions options_;
   std::optional<ResumePoint> resume_;
   Say say_;
+  std::shared_ptr<Communicator> communicator_;
   std::optional<io::ModelFolder> start_from_;  // until its weights are loaded
   std::string generation_config_;              // of the model that the run goes on from
   Dataset dataset_;
@@ -83,6 +89,7 @@ class OpenRun {
   machine::ProcessForecast process_forecast_;
   int64_t memory_limit_ = 0;
   std::vector<io::Batch> batches_;
+  BatchContent content_;
   TrainerState state_;
 };
 

@@ -138,6 +138,14 @@ struct TrainOptions {
   std::string activation_memory;            // budget of auto ("2GiB"), "" for none
   bool compile = true;
 
+  // Ranks: processes that train together. batch_size and gradient_accumulation_steps are those of
+  // all of them.
+  int64_t ranks = 1;
+  int64_t zero = 0;                 // ZeRO's stage, 0 to 3
+  int64_t deterministic_ranks = 0;  // slots of a step; 0: as many as ranks
+  std::string comm = "auto";        // what carries bytes between them
+  double rank_timeout = 15;         // seconds
+
   // Looking inside.
   bool explain = false;
   bool explain_dispatch = false;
@@ -202,6 +210,11 @@ KeyValues overlaid(KeyValues under, const KeyValues& over);
 /// Ranges across fields: min_lr <= learning_rate, a setting that the architecture has, ... Called
 /// by resolve().
 void validate(const TrainOptions& options);
+
+/// Cuts the rows of a step into as many micro-batches as the slots of --deterministic-ranks, or a
+/// multiple of them; changes nothing where they are cut so already. Throws UserError (exit 2) where
+/// ranks, slots and rows do not divide each other.
+void cut_into_slots(TrainOptions& options);
 
 /// Throws UserError (exit 2) where the options pack documents for a model with such a head.
 void check_packable(const TrainOptions& options, models::Head head);

@@ -91,7 +91,10 @@ SessionOptions session_options(const TrainOptions& o) {
   s.optimizer.scale_parameter = o.relative_step;
   s.optimizer.max_grad_norm = o.max_grad_norm;
   s.optimizer.fused = o.fused_optimizer;
-  s.accumulation = o.gradient_accumulation_steps;
+  s.shares.ranks = o.ranks;
+  s.shares.zero = o.ranks > 1 ? static_cast<int>(o.zero) : 0;
+  s.shares.slots = std::max(o.ranks, o.deterministic_ranks);
+  s.shares.micro_batches = o.gradient_accumulation_steps;
   s.seed = static_cast<uint32_t>(o.seed);
   s.disabled_passes.insert(o.disable_pass.begin(), o.disable_pass.end());
   s.dump_folder = o.dump_graph;

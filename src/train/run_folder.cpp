@@ -9,6 +9,7 @@
 #include "base/human.h"
 #include "data/loader.h"
 #include "formats/json_file.h"
+#include "runtime/ranks/state_shards.h"
 #include "train/parts.h"
 #include "train/runs/run_list.h"
 
@@ -97,28 +98,38 @@ struct Tensors {
   std::deque<std::vector<std::byte>> copies;
 };
 
-Tensors tensors_of(const Engine& engine, bool parameters) {
+bool writes(const Communicator* communicator) {
+  return communicator == nullptr || communicator->rank() == 0;
+}
+
+Tensors tensors_of(const Engine& engine, bool parameters, Communicator* communicator) {
   Tensors t;
   for (const StateInfo& s : engine.states()) {
     if (parameters ? s.kind() != InputKind::parameter : !is_kept_between_steps(s.role)) continue;
-    t.views.push_back(
-        {s.name, s.type.dtype, s.type.shape, engine.read_state(s.name, t.copies.emplace_back())});
+    const Type type = whole_type(s).value_or(s.type);
+    t.views.push_back({s.name, type.dtype, type.shape,
+                       read_whole(engine, s, communicator, t.copies.emplace_back())});
+    if (!writes(communicator)) t = {};
   }
   return t;
 }
 
 }  // namespace
 
-void write_parameters(const fs::path& file, const Engine& engine) {
-  io::write_safetensors(file, tensors_of(engine, true).views);
+void write_parameters(const fs::path& file, const Engine& engine, Communicator* communicator) {
+  const Tensors tensors = tensors_of(engine, true, communicator);
+  if (writes(communicator)) io::write_safetensors(file, tensors.views);
 }
 
-void write_optimizer_state(const fs::path& file, const Engine& engine) {
-  io::write_safetensors(file, tensors_of(engine, false).views);
+void write_optimizer_state(const fs::path& file, const Engine& engine, Communicator* communicator) {
+  const Tensors tensors = tensors_of(engine, false, communicator);
+  if (writes(communicator)) io::write_safetensors(file, tensors.views);
 }
 
 void write_model(const fs::path& folder, const ModelParts& parts) {
-  io::write_model_files(folder, parts.model, tensors_of(parts.engine, true).views);
+  const Tensors tensors = tensors_of(parts.engine, true, parts.communicator);
+  if (!writes(parts.communicator)) return;
+  io::write_model_files(folder, parts.model, tensors.views);
   if (parts.tokenizer != nullptr) parts.tokenizer->save(folder);
   if (!parts.preprocessor.empty())
     write_file_atomically(folder / io::kPreprocessorConfig, parts.preprocessor);
@@ -127,16 +138,23 @@ void write_model(const fs::path& folder, const ModelParts& parts) {
 }
 
 void write_final_model(const fs::path& run, const ModelParts& parts) {
-  io::remove_model_checksums(run);
+  if (writes(parts.communicator)) io::remove_model_checksums(run);
   write_model(run, parts);
-  io::write_model_checksums(run);
+  if (writes(parts.communicator)) io::write_model_checksums(run);
+  if (parts.communicator != nullptr) parts.communicator->barrier();
 }
 
 void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOptions& options,
                      const TrainerState& state) {
+  if (!writes(parts.communicator)) {
+    write_model(run, parts);
+    write_optimizer_state(run, parts.engine, parts.communicator);
+    parts.communicator->barrier();  // the checkpoint is there
+    return;
+  }
   io::CheckpointWriter writer(run, state.step);
   write_model(writer.folder(), parts);
-  write_optimizer_state(writer.path("optimizer.safetensors"), parts.engine);
+  write_optimizer_state(writer.path("optimizer.safetensors"), parts.engine, parts.communicator);
   write_file_atomically(writer.path("train_config.json"), to_json(options));
   write_file_atomically(writer.path("trainer_state.json"), to_json(state));
   writer.commit();
@@ -149,6 +167,7 @@ void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOp
   if (state.best_step >= 0) prune_options.also_keep.insert(state.best_step);
   prune_options.just_written = state.step;
   io::prune(run, prune_options);
+  if (parts.communicator != nullptr) parts.communicator->barrier();
 }
 
 void load_optimizer_state(const fs::path& path, Engine& engine, const std::string& optim) {
@@ -158,13 +177,20 @@ void load_optimizer_state(const fs::path& path, Engine& engine, const std::strin
     if (!is_kept_between_steps(s.role)) continue;
     wanted.insert(s.name);
     const io::TensorView* tensor = file.find(s.name);
-    if (tensor == nullptr || tensor->dtype != s.type.dtype || tensor->shape != s.type.shape)
+    const std::optional<Type> whole = whole_type(s);
+    const Type& type = whole ? *whole : s.type;
+    if (tensor == nullptr || tensor->dtype != type.dtype || tensor->shape != type.shape)
       user_error(
           "{}: not the state of this run's optimizer ({}): it needs '{}' as {}, the file has {}",
-          file.what(), optim, s.name, s.type.str(),
+          file.what(), optim, s.name, type.str(),
           tensor == nullptr ? "none"
                             : fmt::format("{}{}", name_of(tensor->dtype), tensor->shape.str()));
-    engine.write_state(s.name, tensor->bytes);
+    if (whole)
+      engine.fill_state(s.name, [&](std::span<std::byte> to) {
+        copy_shard(s, tensor->bytes, engine.backend().rank, to);
+      });
+    else
+      engine.write_state(s.name, tensor->bytes);
     file.let_go(tensor->bytes);
   }
   for (const io::TensorView& t : file.tensors())

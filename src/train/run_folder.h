@@ -24,6 +24,7 @@
 #include "formats/svg_plot.h"
 #include "formats/tensorboard.h"
 #include "runtime/engine.h"
+#include "runtime/ranks/communicator.h"
 #include "train/options.h"
 #include "train/run_watch.h"
 #include "train/tasks/score.h"
@@ -54,12 +55,18 @@ struct ModelParts {
   const io::Tokenizer* tokenizer;      // null: of a model for pictures
   std::string preprocessor = {};       // preprocessor_config.json of such a model
   std::string generation_config = {};  // generation_config.json of the model it began as; "": none
+  Communicator* communicator = nullptr;  // of several ranks: all write together (below)
 };
 
+// With a communicator every rank makes these calls: shards are gathered, and the first rank writes
+// whole tensors, the same bytes for any number of ranks.
+
 /// Writes the parameters as safetensors.
-void write_parameters(const fs::path& file, const Engine& engine);
+void write_parameters(const fs::path& file, const Engine& engine,
+                      Communicator* communicator = nullptr);
 /// Writes what the optimizer keeps between steps as safetensors.
-void write_optimizer_state(const fs::path& file, const Engine& engine);
+void write_optimizer_state(const fs::path& file, const Engine& engine,
+                           Communicator* communicator = nullptr);
 /// Reads it back. Throws UserError unless names and types agree exactly. `optim`: the optimizer of
 /// this run, for errors.
 void load_optimizer_state(const fs::path& file, Engine& engine, const std::string& optim);

@@ -14,8 +14,18 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
       engine_(backend),
       bindings_(engine_, {.reuse_memory = options.reuse_memory}),
       evals_(engine_, {.reuse_memory = options.reuse_memory}) {
-  BRRR_CHECK(options.accumulation >= 1, "accumulation {}", options.accumulation);
-  engine_.expect_calls(options.accumulation);
+  const StepShares& shares = options.shares;
+  BRRR_CHECK(shares.local() >= 1 && shares.micro_batches % shares.slots == 0 &&
+                 shares.slots % shares.ranks == 0,
+             "{} micro-batches in {} slots on {} ranks", shares.micro_batches, shares.slots,
+             shares.ranks);
+  for (int64_t i = 0; i < shares.local(); ++i) {
+    const optim::GradientSums sums = shares.sums_of(i);
+    const auto at = std::ranges::find(parts_, sums);
+    part_of_.push_back(static_cast<size_t>(at - parts_.begin()));
+    if (at == parts_.end()) parts_.push_back(sums);
+  }
+  engine_.expect_calls(shares.local());
   has_dropout_ = loss_graph.find_input("rng_key") != kNoNode;
   if (scales_gradients()) options_.optimizer.scaler = options.scaler;
   pipeline_.precision = options.precision;
@@ -24,6 +34,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   pipeline_.matmul_precision = options.matmul_precision;
   pipeline_.fake_quantization = options.fake_quantization;
   pipeline_.rematerialize = options.rematerialize;
+  pipeline_.sharding = {shares.ranks, shares.zero};
   pipeline_.refresher = Refresher::update;
   pipeline_.disabled = options.disabled_passes;
   pipeline_.dump_folder = options.dump_folder;
@@ -66,19 +77,15 @@ void Session::add_step(const Graph& loss_graph, const std::string& prefix) {
   const Stopwatch watch;
   Graph graph = loss_graph;
   if (scales_gradients()) loss_ = optim::attach_scaled_loss(graph, "loss");
-  const auto build = [&](optim::Accumulation accumulation, const char* name) {
-    PipelineOptions p = pipeline_;
-    p.loss = loss_;
-    p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, options_.optimizer, accumulation); };
-    p.dump_prefix = prefix + name + "_";
-    return run_pipeline(graph, engine_.backend().target(), p, &report_);
-  };
   bindings_.get(shape_of(loss_graph).key(), "a step", [&] {
     std::vector<Graph> graphs;
-    if (options_.accumulation > 1) graphs.push_back(build(optim::Accumulation::first, "first"));
-    if (options_.accumulation > 2) graphs.push_back(build(optim::Accumulation::middle, "middle"));
-    graphs.push_back(options_.accumulation > 1 ? build(optim::Accumulation::last, "last")
-                                               : build(optim::Accumulation::none, "step"));
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      PipelineOptions p = pipeline_;
+      p.loss = loss_;
+      p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, options_.optimizer, parts_[i]); };
+      p.dump_prefix = prefix + part_name(i) + "_";
+      graphs.push_back(run_pipeline(graph, engine_.backend().target(), p, &report_));
+    }
     return graphs;
   });
   compile_seconds_ += watch.seconds();
@@ -89,13 +96,18 @@ void Session::add_shorter(const Graph& loss_graph) {
   add_step(loss_graph, fmt::format("positions{}_", loss_graph.type({first, 0}).shape.elements()));
 }
 
+std::string Session::part_name(size_t part) const {
+  const optim::GradientSums& sums = parts_[part];
+  if (sums.ends_step) return parts_.size() > 1 ? "last" : "step";
+  if (!sums.ends_slot) return sums.continues_slot ? "middle" : "first";
+  return fmt::format("slot_{}{}", sums.merged, sums.continues_slot ? "_last" : "");
+}
+
 std::vector<Session::ProgramUse> Session::programs() const {
   std::vector<ProgramUse> list;
   const StepPrograms ids = usual();
-  const auto program = [&](size_t i) { return &engine_.program(ids[i]); };
-  if (ids.size() > 1) list.push_back({"first", program(0), 1});
-  if (ids.size() > 2) list.push_back({"middle", program(1), options_.accumulation - 2});
-  list.push_back({ids.size() > 1 ? "last" : "step", program(ids.size() - 1), 1});
+  for (size_t i = 0; i < parts_.size(); ++i)
+    list.push_back({part_name(i), &engine_.program(ids[i]), std::ranges::count(part_of_, i)});
   list.push_back({"eval", &engine_.program(evals_.find(usual_eval_.key())[0]), 0});
   if (decode_) list.push_back({"decode", &engine_.program(*decode_), 0});
   return list;
@@ -143,8 +155,10 @@ Session::Scalars Session::scalars_of(int64_t step, double loss_scale, double lea
   s.optimizer_step = static_cast<int32_t>(step + 1);
   s.rounding_key[0] = seed;
   s.rounding_key[1] = static_cast<int32_t>(step);
-  for (int64_t i = 0; i < options_.accumulation; ++i)
-    s.rng_keys.push_back({seed, static_cast<int32_t>(step * options_.accumulation + i)});
+  const StepShares& shares = options_.shares;
+  for (int64_t i = 0; i < shares.local(); ++i)
+    s.rng_keys.push_back(
+        {seed, static_cast<int32_t>(step * shares.micro_batches + shares.number_of(i))});
   return s;
 }
 
@@ -176,28 +190,55 @@ std::vector<Call> Session::calls_of(std::span<const io::Batch> micro_batches,
                                     const Scalars& scalars) const {
   std::vector<Call> calls;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    const bool is_last = i + 1 == micro_batches.size();
-    const StepPrograms programs = programs_for(micro_batches[i]);
-    const size_t program = is_last ? programs.back() : programs[i == 0 ? 0 : 1];
-    calls.push_back(call_of(program, micro_batches[i], scalars, i));
-    if (is_last) add_optimizer(calls.back(), scalars);
+    calls.push_back(
+        call_of(programs_for(micro_batches[i])[part_of_[i]], micro_batches[i], scalars, i));
+    if (i + 1 == micro_batches.size()) add_optimizer(calls.back(), scalars);
   }
   return calls;
 }
 
+int64_t Session::sum_of_ranks(int64_t count) const {
+  if (options_.communicator == nullptr) return count;
+  int64_t sum = 0;
+  for (const int64_t theirs : options_.communicator->gather_values(count)) sum += theirs;
+  return sum;
+}
+
+// The losses of all micro-batches, added in their order whichever rank had them.
+double Session::loss_of_ranks(const std::vector<std::vector<float>>& scalars) const {
+  const StepShares& shares = options_.shares;
+  std::vector<float> losses;
+  for (const std::vector<float>& of_call : scalars) losses.push_back(of_call[0]);
+  double sum = 0;
+  if (options_.communicator == nullptr) {
+    for (const float loss : losses) sum += loss;
+    return sum;
+  }
+  const auto gathered = options_.communicator->gather(std::as_bytes(std::span(losses)));
+  std::vector<float> in_order(static_cast<size_t>(shares.micro_batches));
+  for (int64_t rank = 0; rank < shares.ranks; ++rank) {
+    const auto* theirs = reinterpret_cast<const float*>(gathered[static_cast<size_t>(rank)].data());
+    for (int64_t i = 0; i < shares.local(); ++i)
+      in_order[static_cast<size_t>(shares.number_of(i, rank))] = theirs[i];
+  }
+  for (const float loss : in_order) sum += loss;
+  return sum;
+}
+
 StepResult Session::step(int64_t step, std::span<const io::Batch> micro_batches,
                          double learning_rate, Timeline* timeline) {
-  BRRR_CHECK(static_cast<int64_t>(micro_batches.size()) == options_.accumulation,
-             "{} micro-batches for accumulation {}", micro_batches.size(), options_.accumulation);
+  BRRR_CHECK(std::ssize(micro_batches) == options_.shares.local(), "{} micro-batches of {}",
+             micro_batches.size(), options_.shares.local());
   int64_t count = 0;
   for (const io::Batch& b : micro_batches) count += b.count;
+  count = sum_of_ranks(count);
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
   StepResult result;
   if (scales_gradients()) result.loss_scale = engine_.read_scalar(optim::kScaleState);
   const Scalars scalars = scalars_of(step, scale, learning_rate);
   const std::vector<Call> calls = calls_of(micro_batches, scalars);
   const auto read = engine_.run(calls, timeline);
-  for (const std::vector<float>& of_call : read) result.loss += of_call[0];
+  result.loss = loss_of_ranks(read);
   result.grad_norm = read.back()[1];
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
     bad_step_ = {{micro_batches.begin(), micro_batches.end()}, scale, learning_rate, step};
@@ -223,7 +264,7 @@ void Session::look_at_step(int64_t step, const io::Batch& batch, double learning
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.count));
   const Scalars scalars = scalars_of(step, scale, learning_rate);
   Call call = call_of(programs_for(batch).back(), batch, scalars,
-                      static_cast<size_t>(options_.accumulation - 1));
+                      static_cast<size_t>(options_.shares.local() - 1));
   add_optimizer(call, scalars);
   engine_.run_and_look(call, look);
 }

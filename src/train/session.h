@@ -17,12 +17,14 @@
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/bindings.h"
+#include "train/step_shares.h"
 
 namespace brrr::train {
 
 struct SessionOptions {
   optim::Optimizer optimizer;
-  int64_t accumulation = 1;  // micro-batches per step
+  StepShares shares;         // micro-batches of a step
+  std::shared_ptr<Communicator> communicator;  // null: one rank, or a plan for several
   uint32_t seed = 1337;      // of dropout
   std::set<std::string> disabled_passes;
   std::string dump_folder;
@@ -60,6 +62,7 @@ class Session {
   /// cache is state that no checkpoint holds. Before allocate().
   void add_decode(const Graph& decode_graph);
 
+  const StepShares& shares() const { return options_.shares; }
   MemoryForecast forecast() const { return engine_.forecast(); }
   /// Whether derived weights lie in panels (the pass weight_panels).
   bool has_panels() const;
@@ -71,9 +74,10 @@ class Session {
   /// The program that ends an optimizer step, as it runs.
   const Program& step_program() const { return engine_.program(usual().back()); }
   /// The programs and how often each runs in an optimizer step: "first", "middle", "last", or
-  /// "step" alone; "eval" and, where there is one, "decode", which run in none.
+  /// "step" alone; with several slots, those that end a slot are "slot_0", "slot_1", ... by the
+  /// levels of the tree that they sum; "eval" and, where there is one, "decode" run in none.
   struct ProgramUse {
-    const char* name;
+    std::string name;
     const Program* program;
     int64_t runs;
   };
@@ -83,10 +87,11 @@ class Session {
   const PipelineReport& report() const { return report_; }
   double compile_seconds() const { return compile_seconds_; }
 
-  /// Runs optimizer step number `step`, counted from 0, on `accumulation` micro-batches, each as
-  /// large as the constructor's loss graph or one given to add_shorter() takes. Gradients are
-  /// divided by the sum of the batches' counts. Tensors that are no input of the loss graph are
-  /// ignored.
+  /// Runs optimizer step number `step`, counted from 0, on this rank's micro-batches
+  /// (StepShares::local), each as large as the constructor's loss graph or one given to
+  /// add_shorter() takes. Gradients are divided by the sum of the counts of the batches of all
+  /// ranks. Tensors that are no input of the loss graph are ignored. The result is the same on all
+  /// ranks.
   StepResult step(int64_t step, std::span<const io::Batch> micro_batches, double learning_rate,
                   Timeline* timeline = nullptr);
   /// Repeats the last step whose loss or gradient was not finite, and says which op of which layer
@@ -107,10 +112,10 @@ class Session {
   bool scales_gradients() const { return options_.precision == DType::f16; }
 
  private:
-  /// What a step runs on batches of a shape: the programs of the first micro-batch, of those in the
-  /// middle, and of the last; fewer where there are fewer micro-batches.
+  /// What a step runs on batches of a shape: a program for each entry of parts_.
   using StepPrograms = std::span<const size_t>;
   void add_step(const Graph& loss_graph, const std::string& prefix);
+  std::string part_name(size_t part) const;
   void add_eval(const Graph& eval_graph);
   /// What the programs of a step or of an evaluation are compiled for: the shape of "tokens". Flat
   /// rows count as one row.
@@ -136,6 +141,8 @@ class Session {
   void add_optimizer(Call& call, const Scalars& scalars) const;
   std::vector<Call> calls_of(std::span<const io::Batch> micro_batches,
                              const Scalars& scalars) const;
+  int64_t sum_of_ranks(int64_t count) const;
+  double loss_of_ranks(const std::vector<std::vector<float>>& scalars) const;
 
   // What first_non_finite() repeats: inputs do not outlive a run.
   struct BadStep {
@@ -145,6 +152,8 @@ class Session {
   };
   std::optional<BadStep> bad_step_;
   SessionOptions options_;
+  std::vector<optim::GradientSums> parts_;  // what programs do with gradients, each once
+  std::vector<size_t> part_of_;             // [micro-batch]: an index of parts_
   Engine engine_;
   PipelineReport report_;
   double compile_seconds_ = 0;

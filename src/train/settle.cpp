@@ -125,11 +125,13 @@ static int64_t left_on_heap(const FitContext& context) {
 
 SettledRun settle_run(const TrainOptions& options, const models::ModelPtr& model,
                       const ProcessInputs& inputs,
-                      const std::function<void(const std::string&)>& say) {
+                      const std::function<void(const std::string&)>& say,
+                      std::shared_ptr<Communicator> communicator) {
   constexpr int kRounds = 5;
   SettledRun run;
   run.limit = memory_budget(options);
   FitContext context{model, inputs, resident_memory(), std::nullopt, run.limit.bytes};
+  context.communicator = std::move(communicator);
   if (!options.wants_fit()) {
     run.plan = plan_of(options, context, &run.session);
     const int64_t reckoned = run.plan.needed();

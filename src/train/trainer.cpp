@@ -30,14 +30,17 @@ constexpr double kLeastLossScale = 0x1p-14;  // gradients that overflow below it
 // One run from options to result; the parts that train() strings together.
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, RunObserver* observer)
-      : options_(options), observer_(observer) {}
+  Trainer(const TrainOptions& options, RunObserver* observer,
+          std::shared_ptr<Communicator> communicator)
+      : options_(options), observer_(observer), communicator_(std::move(communicator)) {}
 
   TrainResult run() {
     if (options_.wants_resume())
       adopt_recorded_options();
-    else
+    else {
+      cut_into_slots(options_);
       check_place();
+    }
     if (options_.threads > 0) set_thread_count(static_cast<int>(options_.threads));
     if (is_complete()) return report_complete();
     prepare_data();
@@ -54,9 +57,13 @@ class Trainer {
   }
 
  private:
+  // Of several ranks, the first one writes the folder of the run and decides when to stop.
+  bool writes() const { return communicator_ == nullptr || communicator_->rank() == 0; }
+  bool is_alone() const { return communicator_ == nullptr; }
+
   void adopt_recorded_options() {
     resume_ = find_resume_point(options_);
-    lock(resume_->run);
+    if (writes()) lock(resume_->run);
     if (!resume_->note.empty()) say(resume_->note);
     const fs::path record = resume_->checkpoint / "train_config.json";
     at_checkpoint_ = options_from_json(read_file(record), record.string());
@@ -69,6 +76,7 @@ class Trainer {
 
   // Before the data is read: a place that cannot be written to is known at once.
   void check_place() {
+    if (!writes()) return;
     const fs::path run = without_last_slash(options_.output_dir);
     std::error_code ignored;
     if (!run.empty() && fs::is_directory(run, ignored)) lock(run);
@@ -99,7 +107,7 @@ class Trainer {
   }
 
   void prepare_data() {
-    open_.emplace(options_, resume_, say);
+    open_.emplace(options_, resume_, say, communicator_);
     options_ = open_->options();
   }
 
@@ -127,7 +135,12 @@ class Trainer {
   }
 
   void open_run_folder() {
+    if (!writes()) {
+      result_.run_dir = path_of_first(communicator_.get(), {});
+      return;
+    }
     result_.run_dir = resume_ ? resume_->run : make_run_folder(options_);
+    path_of_first(communicator_.get(), result_.run_dir);
     lock(result_.run_dir);
     if (!resume_) {
       check_run_folder(options_);  // again: another process may have been there since
@@ -137,6 +150,17 @@ class Trainer {
     say("run: " + result_.run_dir.string());
   }
 
+  /// The path that the first rank gives, on every rank.
+  static fs::path path_of_first(Communicator* communicator, const fs::path& path) {
+    if (communicator == nullptr) return path;
+    std::string text = path.string();
+    auto bytes = static_cast<int64_t>(text.size());
+    communicator->broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0);
+    text.resize(static_cast<size_t>(bytes));
+    communicator->broadcast(std::as_writable_bytes(std::span(text)), 0);
+    return text;
+  }
+
   void record_options() {
     write_file_atomically(result_.run_dir / "train_config.json", to_json(options_));
   }
@@ -144,14 +168,18 @@ class Trainer {
   void load_weights() {
     if (!resume_) {
       open_->initialise();
-      log_.emplace(result_.run_dir, options_, open_->model().sizes(), nullptr);
+      if (writes()) log_.emplace(result_.run_dir, options_, open_->model().sizes(), nullptr);
       return;
     }
     open_->load(resume_->checkpoint);
-    record_options();
-    set_later_checkpoints_aside();
-    log_.emplace(result_.run_dir, options_, open_->model().sizes(), &state());
+    if (!is_alone()) communicator_->barrier();  // before the folder changes
+    if (writes()) {
+      record_options();
+      set_later_checkpoints_aside();
+      log_.emplace(result_.run_dir, options_, open_->model().sizes(), &state());
+    }
     read_own_log();
+    if (!is_alone()) communicator_->barrier();
     if (state().last) note_score(*state().last);
     say(fmt::format("resumed at step {} from {}", state().step, resume_->checkpoint.string()));
   }
@@ -161,7 +189,7 @@ class Trainer {
     if (!resume_) return;
     const std::vector<OptionChange> changes = changes_on_resume(at_checkpoint_, options_);
     if (changes.empty()) return;
-    log_->changed(state().step, changes);
+    if (log_) log_->changed(state().step, changes);
     say(fmt::format("changed from step {} on: {}", state().step, listed(texts_of(changes))));
   }
 
@@ -196,7 +224,7 @@ class Trainer {
                                             counted(thread_count(), "thread"), processor_name());
     if (state().step <
         options_.max_steps) {  // else it only writes what a process left out at its end
-      log_->started(state().step, machine, result_.parameters);
+      if (log_) log_->started(state().step, machine, result_.parameters);
       note_changes();
     }
     if (observer_)
@@ -219,6 +247,7 @@ class Trainer {
         write_samples();
       result_.signal = machine::SignalGuard::received();
       result_.was_stopped = observer_ != nullptr && observer_->wants_stop();
+      stop_together();
       const bool ends = last || result_.signal != 0 || result_.was_stopped;
       const bool keeps_best = options_.load_best_model_at_end && state().best_step == step;
       if (step > first &&
@@ -235,13 +264,11 @@ class Trainer {
       const double waited = open_->loader().seconds_waited() - waited_before;
       if (step == first) result_.first_step_seconds = machine::process_age_seconds();
       const double seconds = watch.seconds();
-      int64_t tokens = 0, positions = 0;
-      for (const io::Batch& batch : open_->batches()) {
-        const BatchContent content = content_of(batch, options_.context);
-        tokens += content.tokens;
-        stepped_rows += content.rows;
+      const int64_t tokens = open_->content().tokens;
+      int64_t positions = 0;
+      for (const io::Batch& batch : open_->batches())
         positions += static_cast<int64_t>(batch.positions());
-      }
+      stepped_rows += open_->content().rows;
       stepping += seconds;
       waiting += waited;
       stepped_tokens += tokens;
@@ -260,7 +287,7 @@ class Trainer {
       if (session().scales_gradients()) record.skipped_steps = result_.skipped_steps;
       if (is_logged) record.device = session().engine().device().reading();
       watch_->step(record, is_logged);
-      if (is_logged) log_->train_step(record);
+      if (is_logged && log_) log_->train_step(record);
       const Pace& pace = result_.recent = record.recent;
       const StepFigures figures{
           r.loss, rate, r.grad_norm, pace.step_ms, pace.tokens_per_second, pace.waiting_share};
@@ -273,6 +300,21 @@ class Trainer {
     result_.samples_per_second = stepping > 0 ? stepped_rows / stepping : 0;
     result_.waiting_share = stepping > 0 ? waiting / stepping : 0;
   }
+
+  // What one rank was told, all of them do.
+  void stop_together() {
+    if (is_alone()) return;
+    struct Told {
+      int signal = 0;
+      bool stop = false;
+    };
+    for (const Told& told : communicator_->gather_values(Told{result_.signal, result_.was_stopped})) {
+      if (result_.signal == 0) result_.signal = told.signal;
+      result_.was_stopped = result_.was_stopped || told.stop;
+    }
+  }
+  // A signal stops one rank at once, several of them after the same step.
+  bool stops_at_once() const { return is_alone() && machine::SignalGuard::received() != 0; }
 
   static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
   // Who names --logging-steps gets these lines and no others. Without it there is a bar, or,
@@ -296,7 +338,7 @@ class Trainer {
   // The end of a run is an error of its own and is not said twice.
   void say_note(const HealthNote& note) {
     result_.health.push_back(note);
-    log_->health(note);
+    if (log_) log_->health(note);
     if (note.ailment != Ailment::non_finite)
       progress_->message(fmt::format("step {}: note: {}", note.step, note.text));
   }
@@ -352,14 +394,14 @@ class Trainer {
   void evaluate() {
     const bool is_known =
         state().evaluated == state().step && (state().last || state().step < options_.max_steps);
-    if (!open_->dataset().has_val || is_known || machine::SignalGuard::received() != 0) return;
+    if (!open_->dataset().has_val || is_known || stops_at_once()) return;
     if (state().step == 0) progress_->message("evaluating before the first step");
     const Score val = open_->evaluate();
-    if (machine::SignalGuard::received() != 0) return;  // half an evaluation is none
+    if (stops_at_once()) return;  // half an evaluation is none
     state().evaluated = state().step;
     state().last = val;
     note_score(val);
-    log_->evaluation(state().step, val);
+    if (log_) log_->evaluation(state().step, val);
     watch_->evaluation(state().step, val);
     check_finite(val);
     // A task's head knows nothing at the beginning.
@@ -378,18 +420,18 @@ class Trainer {
     }
     progress_->message(fmt::format("step {}: validation {}{}", state().step, val.str(),
                                    best && state().step > 0 ? " (best so far)" : ""));
-    log_->draw();
+    if (log_) log_->draw();
     watch_memory();
   }
 
   void write_samples() {
     if (!samples_ || state().sampled == state().step) return;
-    const auto stops = [] { return machine::SignalGuard::received() != 0; };
+    const auto stops = [this] { return stops_at_once(); };
     std::vector<std::string> texts =
         samples_->write(state().step, continue_with(session(), options_, open_->model(), stops));
     if (stops()) return;  // half a sample is none
     state().sampled = result_.samples_step = state().step;
-    log_->samples(state().step, texts);
+    if (log_) log_->samples(state().step, texts);
     watch_->samples(state().step, texts);
     progress_->message(sample_block(state().step, texts));
     result_.samples = std::move(texts);
@@ -397,8 +439,10 @@ class Trainer {
   }
 
   void save() {
-    log_->flush();
-    state().log_bytes = log_->bytes();
+    if (log_) {
+      log_->flush();
+      state().log_bytes = log_->bytes();
+    }
     open_->save_checkpoint_in(result_.run_dir);
   }
   bool was_interrupted() const { return result_.signal != 0 || result_.was_stopped; }
@@ -436,7 +480,7 @@ class Trainer {
     progress_->finish();
     take_best();
     write_final_model(result_.run_dir, open_->parts());
-    log_->draw();
+    if (log_) log_->draw();
     result_.steps = state().step;
     result_.health_summary = watch_->health().summary();
     if (state().best_step >= 0) {
@@ -446,7 +490,7 @@ class Trainer {
     result_.seconds = seconds_before_ + machine::process_age_seconds();
     watch_memory();
     result_.process_peak_bytes = peak_resident_bytes();
-    if (!was_interrupted()) log_->finished(state().step, figures());
+    if (!was_interrupted() && log_) log_->finished(state().step, figures());
     if (result_.needed_peak_bytes > result_.memory_limit)
       say(fmt::format("note: {} were needed, more than the limit of {}: please report this",
                       memory_text(result_.needed_peak_bytes), memory_text(result_.memory_limit)));
@@ -468,6 +512,7 @@ class Trainer {
 
   TrainOptions options_;
   RunObserver* observer_;
+  std::shared_ptr<Communicator> communicator_;  // null: one rank
   std::optional<io::FolderLock> lock_;
   double seconds_before_ = 0;  // of the processes that this one goes on from
   std::optional<ResumePoint> resume_;
@@ -486,8 +531,9 @@ class Trainer {
 
 }  // namespace
 
-TrainResult train(const TrainOptions& options, RunObserver* observer) {
-  return Trainer(options, observer).run();
+TrainResult train(const TrainOptions& options, RunObserver* observer,
+                  std::shared_ptr<Communicator> communicator) {
+  return Trainer(options, observer, std::move(communicator)).run();
 }
 
 }  // namespace brrr::train

@@ -60,7 +60,9 @@ struct TrainResult {
 
 /// Trains as the options say. Progress and messages go to stderr. `observer` may look on. Throws
 /// UserError.
-TrainResult train(const TrainOptions& options, RunObserver* observer = nullptr);
+/// `communicator`: this process is one of several ranks, which all make this call.
+TrainResult train(const TrainOptions& options, RunObserver* observer = nullptr,
+                  std::shared_ptr<Communicator> communicator = nullptr);
 
 /// The result as one line of JSON.
 std::string result_json(const TrainResult& result);

@@ -89,7 +89,7 @@ TEST_P(Devices, TrainToTheSameBitsAsTheHost) {
     for (const DType precision : {DType::f32, DType::f16}) {
       SCOPED_TRACE(fmt::format("accumulation {}, {}", accumulation, name_of(precision)));
       SessionOptions options;
-      options.accumulation = accumulation;
+      options.shares.micro_batches = accumulation;
       options.precision = precision;
       const auto there = session(GetParam(), options), here = session(Where::host, options);
       EXPECT_EQ(train(*there, 0, 7, accumulation), train(*here, 0, 7, accumulation));
@@ -100,7 +100,7 @@ TEST_P(Devices, TrainToTheSameBitsAsTheHost) {
 
 TEST_P(Devices, AStepGoesOverInOneCopyAndOneRecording) {
   SessionOptions options;
-  options.accumulation = 3;
+  options.shares.micro_batches = 3;
   const auto s = session(GetParam(), options);
   const auto step = [&](int64_t number) {
     const std::vector<int32_t> row{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
@@ -143,7 +143,7 @@ TEST_P(Devices, CheckpointsMoveBetweenDevices) {
   const auto tokenizer = io::make_char_tokenizer("abcdefghijklm");
   TrainOptions o;
   SessionOptions options;
-  options.accumulation = 2;
+  options.shares.micro_batches = 2;
   const auto whole = session(Where::host, options);
   train(*whole, 0, 6, 2);
   for (const auto& [first, second] :

@@ -274,7 +274,9 @@ bool refused(const OpDef& op, const std::vector<Type>& in, const Attrs& attrs) {
 TEST_P(EveryOp, RefusesAWrongNumberOfOperands) {
   for_each_sample([&](const Sample& sample, uint32_t) {
     auto types = OneNode::types_of(sample);
-    if (op().name == "concat" || op().name == "global_norm") {  // any number but none
+    const std::set<std::string> takes_any_number{"concat",         "global_norm",   "all_reduce",
+                                                 "reduce_scatter", "block_squares", "block_norm"};
+    if (takes_any_number.contains(op().name)) {  // but none
       EXPECT_TRUE(refused(op(), {}, sample.attrs));
       return;
     }
@@ -291,7 +293,8 @@ TEST_P(EveryOp, RefusesAWrongNumberOfOperands) {
 TEST_P(EveryOp, RefusesWrongDtypes) {
   const std::set<std::string> takes_any{"reshape",      "transpose", "slice",          "pad",
                                         "broadcast_to", "cast",      "after",          "gather",
-                                        "sort",         "argmax",    "gather_elements"};
+                                        "sort",         "argmax",    "gather_elements",
+                                        "all_gather"};
   for_each_sample([&](const Sample& sample, uint32_t) {
     for (size_t i = 0; i < sample.in.size(); ++i) {
       bool any = false;

@@ -166,7 +166,7 @@ TEST_F(DerivedWeights, ChangeNoBitOfATraining) {
         o.precision = p.dtype;
         o.fp8 = p.fp8;
         o.parameter_dtype = p.parameters;
-        o.accumulation = accumulation;
+        o.shares.micro_batches = accumulation;
         o.scaler.initial = 0x1p20;  // some of the first steps overflow
         const auto with = session(o, true), without = session(o, false);
         EXPECT_EQ(copies(*without), 0u);
@@ -196,7 +196,7 @@ TEST_F(DerivedWeights, ChangeNoBitWithOtherOptions) {
   for (const int64_t accumulation : {1, 2})
     for (SessionOptions o : test::sampled_if_sanitized(other_options(), 3, "options")) {
       SCOPED_TRACE(fmt::format("without {}", fmt::join(o.disabled_passes, ", ")));
-      o.accumulation = accumulation;
+      o.shares.micro_batches = accumulation;
       const auto with = session(o, true, 0.1), without = session(o, false, 0.1);
       EXPECT_GT(copies(*with), 0u);
       EXPECT_TRUE(train(*with, 5, accumulation) == train(*without, 5, accumulation));
@@ -208,7 +208,7 @@ TEST_F(WeightsInPanels, ChangeNoBitWithOtherOptions) {
   for (const int64_t accumulation : {1, 2})
     for (SessionOptions o : other_options()) {
       SCOPED_TRACE(fmt::format("without {}", fmt::join(o.disabled_passes, ", ")));
-      o.accumulation = accumulation;
+      o.shares.micro_batches = accumulation;
       const auto with = session(o, true, 0.1), without = session(o, false, 0.1);
       EXPECT_GT(panels(*with), 0u);
       EXPECT_TRUE(train(*with, 5, accumulation) == train(*without, 5, accumulation));
@@ -222,7 +222,7 @@ TEST_F(WeightsInPanels, AreMadeOneAfterTheOther) {
   layers_ = 6;
   SessionOptions o;
   o.precision = DType::bf16;
-  o.accumulation = 2;
+  o.shares.micro_batches = 2;
   const auto with = session(o, true), without = session(o, false);
   const auto temporaries = [](const Session& s) { return s.forecast().temporary_bytes; };
   EXPECT_LE(temporaries(*with), temporaries(*without) + int64_t{2} * 128 * 512);
@@ -238,7 +238,7 @@ TEST_F(WeightsInPanels, ChangeNoBitOfATraining) {
         o.optimizer.kind = name.kind;
         o.precision = DType::bf16;
         o.fp8 = fp8;
-        o.accumulation = accumulation;
+        o.shares.micro_batches = accumulation;
         const auto with = session(o, true, 0.1), without = session(o, false, 0.1);
         // Each of the four matrices and the head, for the forward and for the backward pass.
         EXPECT_EQ(panels(*with), fp8 ? 2u : 10u);
@@ -250,7 +250,7 @@ TEST_F(WeightsInPanels, ChangeNoBitOfATraining) {
 TEST_F(WeightsInPanels, FollowWeightsThatAreWritten) {
   SessionOptions o;
   o.precision = DType::bf16;
-  o.accumulation = 2;
+  o.shares.micro_batches = 2;
   const auto with = session(o, true, 0, true), without = session(o, false, 0, true);
   Outcome a = train(*with, 2, 2), b = train(*without, 2, 2);
   for (Session* s : {with.get(), without.get()}) {
@@ -307,7 +307,7 @@ TEST_F(DerivedWeights, FollowWeightsThatAreWritten) {
     SessionOptions o;
     o.precision = DType::bf16;
     o.fp8 = fp8;
-    o.accumulation = 2;
+    o.shares.micro_batches = 2;
     const auto with = session(o, true), without = session(o, false);
     Outcome a = train(*with, 2, 2), b = train(*without, 2, 2);
     initialise(*with);
@@ -337,7 +337,7 @@ TEST_F(DerivedWeights, AreThoseOfEveryProgram) {
     SessionOptions o;
     o.precision = DType::bf16;
     o.fp8 = fp8;
-    o.accumulation = accumulation;
+    o.shares.micro_batches = accumulation;
     const auto with = session(o, true, 0, true), without = session(o, false, 0, true);
     Outcome a, b;
     const auto length = [](int64_t micro) { return micro % 3 == 1 ? kShort : kLength; };

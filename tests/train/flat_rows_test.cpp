@@ -65,7 +65,7 @@ class FlatRows : public testing::Test {
       return trains ? model->flat_loss(binding) : model->flat_scored(binding);
     };
     SessionOptions options;
-    options.accumulation = kFlatAccumulation;
+    options.shares.micro_batches = kFlatAccumulation;
     const int64_t whole = o.flat ? kFlatBatch * kFlatContext : kFlatContext;
     Session session(graph(whole, true), graph(whole, false), cpu::cpu_backend(), options);
     for (const int64_t length : o.lengths)

@@ -107,7 +107,7 @@ TEST_F(PictureSessions, EachMicroBatchUpdatesTheStatistics) {
     single->step(i, std::span(&b, 1), 0);
   }
   SessionOptions options;
-  options.accumulation = 3;
+  options.shares.micro_batches = 3;
   const auto accumulated = session(options);
   const std::vector<io::Batch> batches{batch(0), batch(1), batch(2)};
   accumulated->step(0, batches, 0);

@@ -58,7 +58,7 @@ TEST_F(Sessions, NamesTheLayerWhereNumbersEnd) {
 TEST_F(Sessions, NamesTheLayerWithAccumulation) {
   for (const int64_t portions : {2, 3}) {
     SessionOptions options;
-    options.accumulation = portions;
+    options.shares.micro_batches = portions;
     start(options);
     for (float& w : weights("h.0.mlp.c_fc.weight")) w = 1e38f;
     const std::vector<io::Batch> batches(static_cast<size_t>(portions),
@@ -174,7 +174,7 @@ TEST_F(Sessions, ShorterRowsAreTheSameStepAsIgnoredOnes) {
   const std::vector<int32_t> short_in{1, 2, 3, 6, 7, 8}, short_out{2, 3, 4, 7, 8, -1};
   for (const int64_t accumulation : {1, 2, 3}) {
     SessionOptions options;
-    options.accumulation = accumulation;
+    options.shares.micro_batches = accumulation;
     std::vector<float> weights_after[2];
     StepResult results[2];
     for (const bool is_short : {false, true}) {
@@ -212,7 +212,7 @@ TEST_F(Sessions, SumsOfLowWeightsAreNotRoundedBetween) {
     SessionOptions options;
     options.optimizer.kind = optim::OptimizerKind::sgd;
     options.parameter_dtype = DType::bf16;
-    options.accumulation = parts;
+    options.shares.micro_batches = parts;
     const Graph g = config_.model()->loss(6 / parts, 5);
     Session session(g, g, cpu::cpu_backend(), options);
     session.allocate();
@@ -253,7 +253,7 @@ TEST_F(Sessions, AccumulatedGradientsAreThoseOfTheLargeBatch) {
     options.optimizer.kind = optim::OptimizerKind::sgd;  // its momentum is then the gradient
     options.optimizer.weight_decay = 0;
     options.optimizer.max_grad_norm = 0;
-    options.accumulation = parts;
+    options.shares.micro_batches = parts;
     const Graph g = config.model()->loss(kRows / parts, kLength);
     Session session(g, g, cpu::cpu_backend(), options);
     session.allocate();

@@ -13,7 +13,7 @@ std::vector<KernelEntry> cpu_kernels() {
                       reduction_kernels,     movement_kernels,       store_kernels,
                       store_integer_kernels, embedding_kernels,      gather_kernels,
                       segment_kernels,       line_kernels,           rotary_kernels,
-                      optimizer_kernels,     optimizer_8bit_kernels, adafactor_kernels,
+                      optimizer_kernels,     block_norm_kernels,     optimizer_8bit_kernels, adafactor_kernels,
                       leaf_kernels,          fused_kernels,          channels_last_window_kernels,
                       conv_kernels,          pool_kernels,           scalar_pool_kernels,
                       max_pool_grad_kernels, recurrent_kernels,      control_kernels}) {

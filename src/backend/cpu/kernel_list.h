@@ -39,6 +39,7 @@ std::vector<KernelEntry> gather_kernels();                // gather, gather_elem
 std::vector<KernelEntry> segment_kernels();               // segment_sum, segment_max
 std::vector<KernelEntry> line_kernels();                  // sort, argmax, cumsum, cumprod, scatter
 std::vector<KernelEntry> optimizer_kernels();             // adamw, sgd, lion, muon, global_norm
+std::vector<KernelEntry> block_norm_kernels();            // block_squares, block_norm
 std::vector<KernelEntry> optimizer_8bit_kernels();        // adamw_8bit
 std::vector<KernelEntry> adafactor_kernels();             // adafactor, adafactor_vector
 std::vector<KernelEntry> leaf_kernels();                  // full, iota

@@ -155,6 +155,11 @@ class Planner {
                                    region == MemoryRegion::constant ? end_ : step, label(id));
       extend(buffers[port], last_use_[id][port]);
     }
+    if (const NodeId until = options_.busy_until(id); until != id) {
+      for (const ValueId& v : node.operands)
+        extend(plan_.buffer(v), static_cast<int32_t>(until));
+      for (const uint32_t buffer : buffers) extend(buffer, static_cast<int32_t>(until));
+    }
   }
 
   /// The buffers that a node reads, one for each operand, sorted.

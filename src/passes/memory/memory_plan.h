@@ -57,6 +57,8 @@ struct PlanOptions {
   std::function<int64_t(NodeId)> scratch_bytes = [](NodeId) { return int64_t{0}; };
   /// Whether a node's kernel keeps the op's in-place promise (decides per node).
   std::function<bool(NodeId)> in_place = [](NodeId) { return true; };
+  /// The last node that may run while an asynchronous kernel still uses its operands and results.
+  std::function<NodeId(NodeId)> busy_until = [](NodeId id) { return id; };
 };
 
 MemoryPlan memory_plan(const Graph& graph, const PlanOptions& options = {});

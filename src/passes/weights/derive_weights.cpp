@@ -73,12 +73,14 @@ class Deriver {
     bool is_kept = false;  // another form that is worth keeping
   };
 
-  // An update keeps what has fewer bits than the parameter, and its scale. A loader keeps what
-  // takes the place of parameters: another storage, several of them in one.
+  // An update keeps what has fewer bits than the parameter, its scale, and what is gathered of
+  // shards. A loader keeps what takes the place of parameters: another storage, several of them in
+  // one.
   bool is_worth_keeping(NodeId id) const {
     const Node& node = in_.node(id);
     if (refresher_ == Refresher::update)
-      return is_narrow_float(node.results[0].dtype) || is(node, Op::quantize_scale) ||
+      return is_narrow_float(node.results[0].dtype) ||
+             is(node, Op::quantize_scale, Op::all_gather) ||
              node.results[0].storage.is_quantized();
     return is(node, Op::store) || node.operands.size() > 1 || !node.op->derives_weights ||
            widens_factor(id);
@@ -90,6 +92,7 @@ class Deriver {
   bool may_derive(NodeId id) const {
     const Node& node = in_.node(id);
     if (node.results.size() != 1 || node.op->runs_regions || node.op->draws_random) return false;
+    if (is(node, Op::all_gather)) return node.attrs.get<bool>("kept");
     if (node.op->derives_weights) return !node.operands.empty();
     if (refresher_ != Refresher::loader || !node.op->is_primitive()) return false;
     if (!node.results[0].shape.is_static()) return false;

@@ -9,6 +9,7 @@
 #include "machine/device.h"
 #include "optim/optimizer.h"
 #include "train/options/foreign_names.h"
+#include "train/options/rank_options.h"
 
 namespace brrr::train {
 namespace {
@@ -509,6 +510,7 @@ const OptionTable<TrainOptions>& train_option_table() {
     add_training_rows(t);
     add_evaluation_rows(t);
     add_run_rows(t);
+    add_rank_rows(t);
     add_foreign_rows(t);
     return t;
   }();

@@ -11,6 +11,7 @@
 #include "train/options/foreign_names.h"
 #include "train/options/option_layer.h"
 #include "train/tasks/picture_data.h"
+#include "train/options/rank_options.h"
 
 namespace brrr::train {
 namespace {
@@ -294,7 +295,7 @@ bool is_model_setting(std::string_view name) {
 bool is_per_call(std::string_view name) {
   for (const char* known :
        {"fit", "memory-limit", "config", "json", "resume", "overwrite", "disable-tqdm", "explain",
-        "explain-dispatch", "dump-graph", "live", "live-port"})
+        "explain-dispatch", "dump-graph", "live", "live-port", "ranks"})
     if (name == known) return true;
   return false;
 }
@@ -401,6 +402,7 @@ void validate(const TrainOptions& o) {
   }
   validate_task(o);
   validate_metric(o);
+  validate_ranks(o);
   if (!o.text.empty() && !o.data.empty())
     usage_error("expected --text or --data, not both: text is tokenized, data already is tokens");
   if (!o.val_data.empty() && o.data.empty())

@@ -1,0 +1,257 @@
+#include "runtime/ranks/collectives.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "ops/ranks/collectives.h"
+#include "ops/op.h"
+
+namespace brrr {
+namespace {
+
+/// Numbers that a rank receives from each other rank in one exchange.
+constexpr int64_t kExchanged = int64_t{64} << 10;
+/// Numbers that are summed at a time.
+constexpr int64_t kSummed = 512;
+
+void sum_block(std::span<const float* const> parts, int64_t n, float* y) {
+  const size_t count = parts.size();
+  if (count == 1) {
+    if (parts[0] != y) std::copy_n(parts[0], n, y);
+    return;
+  }
+  const size_t left = std::bit_floor(count - 1);
+  float a[kSummed], b[kSummed];
+  const float* l = parts[0];
+  const float* r = parts[left];
+  if (left > 1) sum_block(parts.first(left), n, a), l = a;
+  if (count - left > 1) sum_block(parts.subspan(left), n, b), r = b;
+  for (int64_t i = 0; i < n; ++i) y[i] = l[i] + r[i];
+}
+
+/// How the elements of tensors are divided among ranks, and in which exchanges they travel.
+class Division {
+ public:
+  /// A piece of one tensor, at the same place in the part of each rank.
+  struct Piece {
+    size_t tensor = 0;
+    int64_t offset = 0;  // in a rank's part
+    int64_t count = 0;   // at most; less where the tensor ends
+  };
+
+  Division(std::span<const Type> tensors, int64_t ranks, int64_t multiple) : ranks_(ranks) {
+    int64_t room = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      elements_.push_back(tensors[i].shape.elements());
+      each_.push_back(round_up(ceil_div(elements_[i], ranks), multiple));
+      for (int64_t at = 0; at < std::min(each_[i], elements_[i]);) {
+        if (room == 0) exchanges_.emplace_back(), room = kExchanged;
+        const int64_t count = std::min(room, each_[i] - at);
+        exchanges_.back().push_back({i, at, count});
+        at += count, room -= count;
+      }
+    }
+  }
+
+  int64_t ranks() const { return ranks_; }
+  const std::vector<std::vector<Piece>>& exchanges() const { return exchanges_; }
+  size_t tensors() const { return elements_.size(); }
+  /// The elements of a piece in the part of `rank`.
+  ShardRange range(const Piece& p, int64_t rank) const {
+    const int64_t begin = rank * each_[p.tensor] + p.offset, all = elements_[p.tensor];
+    return {std::min(all, begin), std::min(all, begin + p.count)};
+  }
+  /// The elements of a tensor in the part of `rank`.
+  ShardRange part(size_t tensor, int64_t rank) const {
+    return range({tensor, 0, each_[tensor]}, rank);
+  }
+  int64_t each(size_t tensor) const { return each_[tensor]; }
+
+ private:
+  int64_t ranks_;
+  std::vector<int64_t> elements_, each_;
+  std::vector<std::vector<Piece>> exchanges_;
+};
+
+/// What the collectives of a backend share. They are at work one after the other, on the
+/// communicator's thread.
+struct SharedRoom {
+  std::shared_ptr<Communicator> communicator;  // null: programs are planned, and do not run
+  std::vector<float> received;                 // [ranks, kExchanged]
+};
+
+/// Begins its work in the queue of the communicator.
+class Collective : public Kernel {
+ public:
+  /// `tensors` are divided in multiples of so many elements.
+  Collective(const NodeView& node, std::shared_ptr<SharedRoom> shared,
+             std::span<const Type> tensors, int64_t multiple)
+      : shared_(std::move(shared)),
+        division_(tensors, node.attrs().get<int64_t>("ranks"), multiple) {}
+
+  bool is_asynchronous() const override { return true; }
+  void run(const KernelArgs& args) override {
+    BRRR_CHECK(shared_->communicator != nullptr, "a plan's programs do not run");
+    ticket_ = shared_->communicator->start([this, args](Transport& t) { work(t, args); });
+  }
+  void finish() override { shared_->communicator->wait(ticket_); }
+
+ protected:
+  virtual void work(Transport& t, const KernelArgs& args) = 0;
+
+  /// This rank's part of the sums goes to `sum_of(tensor)`, which is the place of its first element.
+  template <typename SumOf>
+  void reduce(Transport& t, const KernelArgs& args, SumOf sum_of) {
+    const int64_t ranks = division_.ranks(), self = t.rank();
+    shared_->received.resize(static_cast<size_t>(ranks * kExchanged));
+    float* const room = shared_->received.data();
+    std::vector<Outgoing> out;
+    std::vector<Incoming> in;
+    std::vector<const float*> parts(static_cast<size_t>(ranks));
+    for (const auto& pieces : division_.exchanges()) {
+      out.clear(), in.clear();
+      int64_t at = 0;
+      for (const Division::Piece& p : pieces) {
+        const auto* const x = static_cast<const float*>(args.in[p.tensor]);
+        const ShardRange own = division_.range(p, self);
+        for (int64_t r = 0; r < ranks; ++r) {
+          const ShardRange theirs = division_.range(p, r);
+          const int peer = static_cast<int>(r);
+          if (r == self) continue;
+          if (theirs.size() > 0)
+            out.push_back({peer, reinterpret_cast<const std::byte*>(x + theirs.begin),
+                           theirs.size() * int64_t{sizeof(float)}});
+          if (own.size() > 0)
+            in.push_back({peer, reinterpret_cast<std::byte*>(room + r * kExchanged + at),
+                          own.size() * int64_t{sizeof(float)}});
+        }
+        at += p.count;
+      }
+      t.exchange(out, in);
+      at = 0;
+      for (const Division::Piece& p : pieces) {
+        const ShardRange own = division_.range(p, self);
+        for (int64_t r = 0; r < ranks; ++r)
+          parts[static_cast<size_t>(r)] =
+              r == self ? static_cast<const float*>(args.in[p.tensor]) + own.begin
+                        : room + r * kExchanged + at;
+        if (own.size() > 0) sum_in_tree(parts, own.size(), sum_of(p.tensor) + p.offset);
+        at += p.count;
+      }
+    }
+  }
+
+  /// Every rank's part goes to all others: from `part_of(tensor)` into the results.
+  void gather(Transport& t, const KernelArgs& args, int64_t element_bytes,
+              const std::function<const std::byte*(size_t)>& part_of) {
+    std::vector<Outgoing> out;
+    std::vector<Incoming> in;
+    for (size_t i = 0; i < division_.tensors(); ++i) {
+      auto* const y = static_cast<std::byte*>(args.out[i]);
+      const ShardRange own = division_.part(i, t.rank());
+      for (int64_t r = 0; r < division_.ranks(); ++r) {
+        const ShardRange theirs = division_.part(i, r);
+        const int peer = static_cast<int>(r);
+        if (r == t.rank()) continue;
+        if (own.size() > 0) out.push_back({peer, part_of(i), own.size() * element_bytes});
+        if (theirs.size() > 0)
+          in.push_back({peer, y + theirs.begin * element_bytes, theirs.size() * element_bytes});
+      }
+    }
+    t.exchange(out, in);
+    for (size_t i = 0; i < division_.tensors(); ++i) {
+      const ShardRange own = division_.part(i, t.rank());
+      auto* const to = static_cast<std::byte*>(args.out[i]) + own.begin * element_bytes;
+      if (own.size() > 0 && part_of(i) != to)
+        std::memcpy(to, part_of(i), static_cast<size_t>(own.size() * element_bytes));
+    }
+  }
+
+  std::shared_ptr<SharedRoom> shared_;
+  Division division_;
+  Communicator::Ticket ticket_ = 0;
+};
+
+/// Parts of all_reduce are finer than shards: small tensors are divided, too.
+constexpr int64_t kReduced = 16;
+
+class AllReduce final : public Collective {
+ public:
+  AllReduce(const NodeView& node, std::shared_ptr<SharedRoom> shared)
+      : Collective(node, std::move(shared), node.in, kReduced) {}
+
+ private:
+  void work(Transport& t, const KernelArgs& args) override {
+    const auto part_of = [&](size_t i) {
+      return static_cast<float*>(args.out[i]) + division_.part(i, t.rank()).begin;
+    };
+    reduce(t, args, part_of);
+    gather(t, args, sizeof(float),
+           [&](size_t i) { return reinterpret_cast<const std::byte*>(part_of(i)); });
+  }
+};
+
+class ReduceScatter final : public Collective {
+ public:
+  ReduceScatter(const NodeView& node, std::shared_ptr<SharedRoom> shared)
+      : Collective(node, std::move(shared), node.in, kShardBlock) {}
+
+ private:
+  void work(Transport& t, const KernelArgs& args) override {
+    reduce(t, args, [&](size_t i) { return static_cast<float*>(args.out[i]); });
+    for (size_t i = 0; i < division_.tensors(); ++i) {
+      auto* const y = static_cast<float*>(args.out[i]);
+      std::fill(y + division_.part(i, t.rank()).size(), y + division_.each(i), 0.0f);
+    }
+  }
+};
+
+class AllGather final : public Collective {
+ public:
+  AllGather(const NodeView& node, std::shared_ptr<SharedRoom> shared)
+      : Collective(node, std::move(shared), node.out(), node.attrs().get<int64_t>("block")),
+        element_bytes_(bytes_of(node.in[0].dtype)) {}
+
+ private:
+  void work(Transport& t, const KernelArgs& args) override {
+    gather(t, args, element_bytes_,
+           [&](size_t i) { return static_cast<const std::byte*>(args.in[i]); });
+  }
+
+  int64_t element_bytes_;
+};
+
+template <typename K>
+KernelEntry entry(Op op, int64_t ranks, const std::shared_ptr<SharedRoom>& shared) {
+  return {op, "ranks",
+          [ranks](const NodeView& node) -> std::string {
+            if (node.attrs().get<int64_t>("ranks") == ranks) return "";
+            return fmt::format("a node of {} ranks in a run of {}",
+                               node.attrs().get<int64_t>("ranks"), ranks);
+          },
+          [shared](const NodeView& node) -> std::unique_ptr<Kernel> {
+            return std::make_unique<K>(node, shared);
+          }};
+}
+
+}  // namespace
+
+void sum_in_tree(std::span<const float* const> parts, int64_t n, float* y) {
+  std::vector<const float*> at(parts.begin(), parts.end());
+  for (int64_t i = 0; i < n; i += kSummed) {
+    sum_block(at, std::min(kSummed, n - i), y + i);
+    for (const float*& p : at) p += kSummed;
+  }
+}
+
+void add_collectives(Backend& backend, int64_t ranks, std::shared_ptr<Communicator> communicator) {
+  if (communicator) backend.rank = communicator->rank();
+  const auto shared = std::make_shared<SharedRoom>();
+  shared->communicator = std::move(communicator);
+  backend.kernels.push_back(entry<AllReduce>(Op::all_reduce, ranks, shared));
+  backend.kernels.push_back(entry<ReduceScatter>(Op::reduce_scatter, ranks, shared));
+  backend.kernels.push_back(entry<AllGather>(Op::all_gather, ranks, shared));
+}
+
+}  // namespace brrr

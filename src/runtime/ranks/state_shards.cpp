@@ -1,0 +1,62 @@
+#include "runtime/ranks/state_shards.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace brrr {
+namespace {
+
+/// The part of a whole tensor that a rank's shard holds. Shards of all ranks are equally long.
+ShardRange range_of(const StateInfo& state, const Type& whole, int64_t rank) {
+  const int64_t each = state.type.shape.elements(), all = whole.shape.elements();
+  return {std::min(all, rank * each), std::min(all, (rank + 1) * each)};
+}
+
+}  // namespace
+
+std::optional<Type> whole_type(const StateInfo& state) {
+  const AttrValue* const whole = state.attrs.find(kShardOf);
+  if (whole == nullptr) return std::nullopt;
+  return Type{state.type.dtype, std::get<Shape>(*whole)};
+}
+
+void copy_shard(const StateInfo& state, std::span<const std::byte> whole, int64_t rank,
+                std::span<std::byte> shard) {
+  const ShardRange part = range_of(state, *whole_type(state), rank);
+  const int64_t element = bytes_of(state.type.dtype);
+  const auto bytes = static_cast<size_t>(part.size() * element);
+  std::memcpy(shard.data(), whole.data() + part.begin * element, bytes);
+  std::memset(shard.data() + bytes, 0, shard.size() - bytes);
+}
+
+std::span<const std::byte> read_whole(const Engine& engine, const StateInfo& state,
+                                      Communicator* communicator, std::vector<std::byte>& room) {
+  const std::optional<Type> whole = whole_type(state);
+  if (!whole) return engine.read_state(state.name, room);
+  BRRR_CHECK(communicator != nullptr, "{} is a shard in a run of one rank", state.name);
+  std::vector<std::byte> copy;
+  const std::span<const std::byte> shard = engine.read_state(state.name, copy);
+  room.resize(static_cast<size_t>(whole->bytes()));
+  const int64_t element = bytes_of(state.type.dtype);
+  const auto place = [&](int64_t rank) {
+    const ShardRange part = range_of(state, *whole, rank);
+    return std::span(room).subspan(static_cast<size_t>(part.begin * element),
+                                   static_cast<size_t>(part.size() * element));
+  };
+  communicator->run([&](Transport& t) {
+    std::vector<Outgoing> out;
+    std::vector<Incoming> in;
+    const std::span<std::byte> own = place(t.rank());
+    std::memcpy(own.data(), shard.data(), own.size());
+    for (int peer = 0; peer < t.ranks(); ++peer) {
+      if (peer == t.rank()) continue;
+      const std::span<std::byte> theirs = place(peer);
+      if (!own.empty()) out.push_back({peer, own.data(), std::ssize(own)});
+      if (!theirs.empty()) in.push_back({peer, theirs.data(), std::ssize(theirs)});
+    }
+    t.exchange(out, in);
+  });
+  return room;
+}
+
+}  // namespace brrr
