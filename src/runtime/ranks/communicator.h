@@ -17,6 +17,8 @@ class Communicator {
  public:
   /// Makes the transport on the thread that will use it.
   explicit Communicator(const std::function<std::unique_ptr<Transport>()>& open);
+  /// Waits for the job that runs; those that nobody waited for may be left out. While an exception
+  /// unwinds the stack, as abandon().
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -34,6 +36,10 @@ class Communicator {
   void wait(Ticket ticket);
   void run(Job job) { wait(start(std::move(job))); }
 
+  /// Ends the run on all ranks, because this one cannot go on: they throw LostRank with this rank's
+  /// name and `why`. Nothing can be started afterwards.
+  void abandon(const std::string& why);
+
   // -- on the host's memory, at once; called by all ranks in the same order
   /// What every rank gave, in the order of ranks; `bytes` is the same on all.
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> bytes);
@@ -50,9 +56,13 @@ class Communicator {
   Traffic traffic() const;
 
  private:
+  class CountingTransport;
   struct State;
+  void end(const std::string& why);
+
   RankPlace place_;
   std::string name_;
+  int exceptions_before_ = 0;
   std::unique_ptr<State> state_;
 };
 

@@ -59,6 +59,13 @@ class Transport {
   /// time limit, or ended the run.
   virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
 
+  /// Makes all other ranks throw LostRank with this rank's name and `why`. From any thread.
+  virtual void abandon(const std::string& why) { static_cast<void>(why); }
+
+  /// How often idle() wants to be called while nothing is exchanged; 0: never.
+  virtual double idle_seconds() const { return 0; }
+  virtual void idle() {}
+
  protected:
   explicit Transport(RankPlace place) : place_(std::move(place)) {}
 
@@ -70,7 +77,10 @@ struct TransportOptions {
   /// "auto", or a name of transport_names().
   std::string kind = "auto";
   /// How long a rank may be silent before the run ends; while a rank computes it is not silent.
-  double timeout_seconds = 15;
+  /// Below the 15 s in which a run has to end everywhere.
+  double timeout_seconds = 12;
+  /// How long ranks wait for the next one to come at the start.
+  double start_seconds = 30;
 };
 /// The values of --comm: "auto", "shm", "mpi", ...
 std::vector<std::string> transport_names();

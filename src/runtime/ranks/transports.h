@@ -1,0 +1,23 @@
+#pragma once
+// The kinds of transports, each of which is a file of this folder, and what they share.
+
+#include <memory>
+#include <span>
+
+#include "runtime/ranks/transport.h"
+
+namespace brrr::ranks {
+
+/// The name of the shared memory of a run, as shm_open() takes it.
+std::string segment_name(const std::string& run_id);
+/// Removes the shared memory that ranks left behind which were killed before all had come.
+void remove_segment(const std::string& run_id);
+
+std::unique_ptr<Transport> open_shared_memory(const RankPlace& place,
+                                              const TransportOptions& options);
+std::unique_ptr<Transport> open_mpi(const RankPlace& place, const TransportOptions& options);
+
+/// Copies the segments that a rank sends to itself.
+void copy_own_segments(std::span<const Outgoing> out, std::span<const Incoming> in, int rank);
+
+}  // namespace brrr::ranks
