@@ -899,6 +899,43 @@ inline std::vector<Value> after(std::initializer_list<Value> operands,
   return call("after", operands, attributes);
 }
 
+/// y_i = the sum of x_i over {ranks} ranks, in one binary tree over the ranks. x_i, y_i: any
+/// shapes, f32.
+inline std::vector<Value> all_reduce(std::initializer_list<Value> operands,
+                                const std::string& attributes = "") {
+  return call("all_reduce", operands, attributes);
+}
+
+/// y_i = this rank's shard of the sum of x_i over {ranks} ranks: the elements of x_i in row-major
+/// order, in whole blocks of 1024, zeros behind the last. Sums as all_reduce. x_i: any shapes, f32;
+/// y_i: [ceil(elements / ranks) rounded up to 1024] f32.
+inline std::vector<Value> reduce_scatter(std::initializer_list<Value> operands,
+                                const std::string& attributes = "") {
+  return call("reduce_scatter", operands, attributes);
+}
+
+/// y = the tensor of {shape} whose shards the ranks have, as reduce_scatter divides it, in whole
+/// blocks of {block} elements. x: [elements of a shard], any dtype; y: {shape}. {kept}: y may stay
+/// in memory until the parameters below it change.
+inline std::vector<Value> all_gather(std::initializer_list<Value> operands,
+                                const std::string& attributes = "") {
+  return call("all_gather", operands, attributes);
+}
+
+/// y_i = the sums of squares of each 1024 elements of x_i in row-major order, rounded to f32. x_i:
+/// any shapes, f32; y_i: [ceil(elements / 1024)] f32.
+inline std::vector<Value> block_squares(std::initializer_list<Value> operands,
+                                const std::string& attributes = "") {
+  return call("block_squares", operands, attributes);
+}
+
+/// y = the square root of the sum of all elements of all operands, in order, in f64. x_i: any
+/// shapes, f32; y: [] f32.
+inline std::vector<Value> block_norm(std::initializer_list<Value> operands,
+                                const std::string& attributes = "") {
+  return call("block_norm", operands, attributes);
+}
+
 /// The outputs of the region {then} where condition: bool[] is true, else those of {else}.
 /// Operands: the condition, then what both regions have as their inputs. Only one of them is
 /// computed.

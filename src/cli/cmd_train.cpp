@@ -12,6 +12,8 @@
 #include "infer/generator.h"
 #include "insight/pages/live_page.h"
 #include "machine/device.h"
+#include "runtime/ranks/communicator.h"
+#include "runtime/ranks/place.h"
 #include "train/run_folder.h"
 #include "train/tasks/picture_data.h"
 #include "train/text_samples.h"
@@ -121,11 +123,13 @@ void print_samples(train::TrainResult& r) {
 
 /// Trains, with a live page if one is wanted, which learns how the run ended.
 train::TrainResult train_watched(const train::TrainOptions& options,
+                                 const std::shared_ptr<Communicator>& communicator,
                                  std::optional<insight::LivePage>& live) {
-  if (!options.wants_live()) return train::train(options);
+  const bool is_first = communicator == nullptr || communicator->rank() == 0;
+  if (!options.wants_live() || !is_first) return train::train(options, nullptr, communicator);
   live.emplace(static_cast<int>(options.live_port));
   try {
-    train::TrainResult result = train::train(options, &*live);
+    train::TrainResult result = train::train(options, &*live, communicator);
     const std::string run = shell_word(result.run_dir.string());
     if (result.signal != 0)
       live->ended("stopped", fmt::format("stopped by a signal after saving; go on with: {} train "
@@ -141,11 +145,36 @@ train::TrainResult train_watched(const train::TrainOptions& options,
   }
 }
 
+/// Connects this process with the other ranks of the run that a launcher started it for; null:
+/// there are none. Only the first one talks to people.
+std::shared_ptr<Communicator> join_ranks(train::TrainOptions& options) {
+  const RankPlace place = find_place();
+  if (place.ranks == 1) return nullptr;
+  if (options.ranks != 1 && options.ranks != place.ranks)
+    usage_error("--ranks {}: {} has started {}; leave --ranks out", options.ranks, place.source,
+                place.ranks);
+  options.ranks = place.ranks;
+  if (place.rank > 0) set_tell_sink([](std::string_view) {});
+  return std::make_shared<Communicator>([&] {
+    return open_transport(place, {.kind = options.comm, .timeout_seconds = options.rank_timeout});
+  });
+}
+
 }  // namespace
 
-int train_main(const train::TrainOptions& options) {
+int train_main(const train::TrainOptions& given) {
+  train::TrainOptions options = given;
+  const std::shared_ptr<Communicator> communicator = join_ranks(options);
   std::optional<insight::LivePage> live;
-  train::TrainResult result = train_watched(options, live);
+  train::TrainResult result;
+  try {
+    result = train_watched(options, communicator, live);
+  } catch (...) {
+    set_tell_sink({});  // every rank says what ended it
+    throw;
+  }
+  if (communicator != nullptr && communicator->rank() > 0)
+    return result.signal == 0 ? 0 : 128 + result.signal;
   if (result.signal != 0 && result.steps == 0) {
     tell(
         "\nstopped by a signal before the first step, so there is no checkpoint; begin again with "

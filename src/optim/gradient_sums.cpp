@@ -8,8 +8,8 @@
 namespace brrr::optim {
 namespace {
 
-/// Bytes of gradients that are exchanged together: enough to hide the latency of a link, and several
-/// exchanges in a step, so that all but the last travel while the backward pass goes on.
+/// Bytes of gradients that are exchanged together: enough to hide the latency of a link, and
+/// several exchanges in a step, so that all but the last travel while the backward pass goes on.
 int64_t bucket_bytes(const Group& group) {
   constexpr int64_t kLeast = int64_t{256} << 10, kMost = int64_t{16} << 20, kExchanges = 8;
   int64_t all = 0;

@@ -4,8 +4,8 @@
 #include <map>
 #include <numeric>
 
-#include "ops/ranks/collectives.h"
 #include "ops/op.h"
+#include "ops/ranks/collectives.h"
 #include "optim/gradient_sums.h"
 #include "optim/updates.h"
 

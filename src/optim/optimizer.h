@@ -65,8 +65,8 @@ struct GradientSums {
   bool operator==(const GradientSums&) const = default;
 };
 
-/// Consumes the gradients of the parameters (Output::gradient_of). At the end of a step: appends the
-/// update of all parameters and of their states ("adam_m:<parameter>", ...); data inputs
+/// Consumes the gradients of the parameters (Output::gradient_of). At the end of a step: appends
+/// the update of all parameters and of their states ("adam_m:<parameter>", ...); data inputs
 /// "learning_rate" f32[], "optimizer_step" i32[] (from 1) and, where parameters are bf16,
 /// "rounding_key" i32[2]; output "grad_norm" f32[], unscaled, before clipping. Where it is not
 /// finite the step changes no parameter and no state. Before the end of a step: only collects into

@@ -181,13 +181,14 @@ void write_gradients(TableWriter& t) {
          with_notes([](const Graph& g, Context c, Notes* notes) {
            return differentiate(g, c.options.loss, notes);
          }));
-  t.must("shard", "training on several ranks with --zero 1, 2 or 3, and its evaluations",
-         [](Context c) { return c.options.sharding.divides(); },
-         {.before = {updating, accumulating, decomposed}}, "passes/ranks/shard.cpp",
-         "Divides parameters among ranks and gathers them where they are read.",
-         with_notes([](const Graph& g, Context c, Notes* notes) {
-           return shard(g, c.options.sharding, notes);
-         }));
+  t.must(
+      "shard", "training on several ranks with --zero 1, 2 or 3, and its evaluations",
+      [](Context c) { return c.options.sharding.divides(); },
+      {.before = {updating, accumulating, decomposed}}, "passes/ranks/shard.cpp",
+      "Divides parameters among ranks and gathers them where they are read.",
+      with_notes([](const Graph& g, Context c, Notes* notes) {
+        return shard(g, c.options.sharding, notes);
+      }));
   t.must("optimizer", "training with an optimizer", optimizes,
          {.needs = {differentiated}, .before = {accumulating, decomposed}, .gives = {updating}},
          "optim/optimizer.cpp",

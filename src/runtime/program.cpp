@@ -89,7 +89,8 @@ bool is_mask(const Node& node) {
 
 /// Until which node each asynchronous kernel may be at work: the first reader of a result, or the
 /// next but one asynchronous kernel, so that few operands wait for their transfer.
-std::vector<NodeId> busy_until(const Graph& g, const std::vector<std::unique_ptr<Kernel>>& kernels) {
+std::vector<NodeId> busy_until(const Graph& g,
+                               const std::vector<std::unique_ptr<Kernel>>& kernels) {
   std::vector<NodeId> until(g.size()), first_reader(g.size(), static_cast<NodeId>(g.size()));
   std::vector<NodeId> asynchronous;
   for (NodeId id = 0; id < g.size(); ++id) {
@@ -224,7 +225,8 @@ void Program::find_awaited() {
     std::vector<MemoryRange> reads, writes;
   };
   std::vector<Begun> begun;  // in order; those in front of the last awaited one are done
-  const auto any_overlap = [](const std::vector<MemoryRange>& a, const std::vector<MemoryRange>& b) {
+  const auto any_overlap = [](const std::vector<MemoryRange>& a,
+                              const std::vector<MemoryRange>& b) {
     return std::ranges::any_of(a, [&](const MemoryRange& x) {
       return std::ranges::any_of(b, [&](const MemoryRange& y) { return x.overlaps(y); });
     });
@@ -233,8 +235,8 @@ void Program::find_awaited() {
     const Node& node = graph_.node(step.node);
     Begun now{step.kernel.get(), {}, {}};
     for (size_t i = 0; i < step.in.size(); ++i)
-      now.reads.push_back({static_cast<const std::byte*>(step.in[i]),
-                           graph_.type(node.operands[i]).bytes()});
+      now.reads.push_back(
+          {static_cast<const std::byte*>(step.in[i]), graph_.type(node.operands[i]).bytes()});
     for (size_t i = 0; i < step.out.size(); ++i)
       now.writes.push_back({static_cast<const std::byte*>(step.out[i]), node.results[i].bytes()});
     if (const int32_t scratch = plan_.scratch_of[step.node]; scratch >= 0)
@@ -255,9 +257,8 @@ void Program::find_awaited() {
 }
 
 void Program::finish_asynchronous() {
-  const auto last = std::find_if(steps_.rbegin(), steps_.rend(), [](const Step& step) {
-    return step.kernel->is_asynchronous();
-  });
+  const auto last = std::find_if(steps_.rbegin(), steps_.rend(),
+                                 [](const Step& step) { return step.kernel->is_asynchronous(); });
   if (last != steps_.rend()) last->kernel->finish();
 }
 

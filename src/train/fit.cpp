@@ -177,8 +177,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
 
 Plan plan_of(const TrainOptions& options, const FitContext& context,
              std::unique_ptr<Session>* keep) {
-  std::unique_ptr<Session> session =
-      compile_run(options, *context.model, context.communicator);
+  std::unique_ptr<Session> session = compile_run(options, *context.model, context.communicator);
   Plan plan;
   plan.options = options;
   plan.arena = session->forecast();

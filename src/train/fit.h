@@ -48,7 +48,7 @@ struct FitContext {
   int64_t budget = 0;          // bytes for Plan::needed()
   int64_t left_by_search = 0;  // that an earlier search turned out to leave in the process
   std::shared_ptr<Communicator> communicator = nullptr;
-  bool plans_only = false;     // the run is another process, without the peak of this one's search
+  bool plans_only = false;  // the run is another process, without the peak of this one's search
 };
 
 /// The plan of the options as they are; `keep` gets the compiled session.

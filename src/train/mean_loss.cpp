@@ -114,8 +114,8 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   } else {
     const auto all = communicator->gather(std::as_bytes(std::span(losses)));
     for (int64_t i = 0; i < count; ++i)
-      score.loss += reinterpret_cast<const double*>(
-          all[static_cast<size_t>(i % ranks)].data())[i / ranks];
+      score.loss +=
+          reinterpret_cast<const double*>(all[static_cast<size_t>(i % ranks)].data())[i / ranks];
   }
   score.loss /= static_cast<double>(std::max<int64_t>(1, score.tokens));
   if (task != nullptr) score.metrics = task->results();

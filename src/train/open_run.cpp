@@ -126,9 +126,9 @@ Score OpenRun::evaluate() {
 }
 
 ModelParts OpenRun::parts() const {
-  return {session_->engine(), *model_, dataset_.tokenizer.get(),
-          dataset_.pictures ? dataset_.pictures->preprocessor : "", generation_config_,
-          communicator_.get()};
+  return {session_->engine(),       *model_,
+          dataset_.tokenizer.get(), dataset_.pictures ? dataset_.pictures->preprocessor : "",
+          generation_config_,       communicator_.get()};
 }
 
 void OpenRun::save_checkpoint_in(const fs::path& run) {

@@ -27,8 +27,9 @@ class OpenRun {
   using Say = std::function<void(const std::string&)>;
 
   /// `communicator`: this process is one of several ranks, each of which has such an object and
-  /// makes the same calls. Reads the data and, with --init-from or `resume`, the description of the model. options()
-  /// then has the number of steps and what the model says of itself. Throws UserError.
+  /// makes the same calls. Reads the data and, with --init-from or `resume`, the description of the
+  /// model. options() then has the number of steps and what the model says of itself. Throws
+  /// UserError.
   OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say say,
           std::shared_ptr<Communicator> communicator = nullptr);
   OpenRun(const OpenRun&) = delete;

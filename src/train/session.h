@@ -23,9 +23,9 @@ namespace brrr::train {
 
 struct SessionOptions {
   optim::Optimizer optimizer;
-  StepShares shares;         // micro-batches of a step
+  StepShares shares;                           // micro-batches of a step
   std::shared_ptr<Communicator> communicator;  // null: one rank, or a plan for several
-  uint32_t seed = 1337;      // of dropout
+  uint32_t seed = 1337;                        // of dropout
   std::set<std::string> disabled_passes;
   std::string dump_folder;
   bool reuse_memory = true;

@@ -15,8 +15,8 @@ namespace brrr::train {
 struct StepShares {
   int64_t ranks = 1, rank = 0;
   int zero = 0;
-  int64_t slots = 1;         // a multiple of ranks; a power of two, or as many as ranks
-  int64_t micro_batches = 1; // of all ranks; a multiple of slots
+  int64_t slots = 1;          // a multiple of ranks; a power of two, or as many as ranks
+  int64_t micro_batches = 1;  // of all ranks; a multiple of slots
 
   int64_t per_slot() const { return micro_batches / slots; }
   /// Micro-batches of one rank in a step.
@@ -55,9 +55,7 @@ class SharedBatches final : public io::BatchSource {
     return first_of(index) + shares_.number_of(index % shares_.local());
   }
   /// The first micro-batch, of all ranks, of the step that `index` belongs to.
-  int64_t first_of(int64_t index) const {
-    return index / shares_.local() * shares_.micro_batches;
-  }
+  int64_t first_of(int64_t index) const { return index / shares_.local() * shares_.micro_batches; }
   std::unique_ptr<io::BatchSource> source_;
   StepShares shares_;
 };

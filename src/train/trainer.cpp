@@ -308,7 +308,8 @@ class Trainer {
       int signal = 0;
       bool stop = false;
     };
-    for (const Told& told : communicator_->gather_values(Told{result_.signal, result_.was_stopped})) {
+    for (const Told& told :
+         communicator_->gather_values(Told{result_.signal, result_.was_stopped})) {
       if (result_.signal == 0) result_.signal = told.signal;
       result_.was_stopped = result_.was_stopped || told.stop;
     }

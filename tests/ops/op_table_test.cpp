@@ -291,10 +291,9 @@ TEST_P(EveryOp, RefusesAWrongNumberOfOperands) {
 }
 
 TEST_P(EveryOp, RefusesWrongDtypes) {
-  const std::set<std::string> takes_any{"reshape",      "transpose", "slice",          "pad",
-                                        "broadcast_to", "cast",      "after",          "gather",
-                                        "sort",         "argmax",    "gather_elements",
-                                        "all_gather"};
+  const std::set<std::string> takes_any{
+      "reshape", "transpose", "slice", "pad",    "broadcast_to",    "cast",
+      "after",   "gather",    "sort",  "argmax", "gather_elements", "all_gather"};
   for_each_sample([&](const Sample& sample, uint32_t) {
     for (size_t i = 0; i < sample.in.size(); ++i) {
       bool any = false;

@@ -22,8 +22,7 @@ struct Mailbox {
 class ThreadTransport final : public Transport {
  public:
   ThreadTransport(int rank, int ranks, Mailbox& box)
-      : Transport({rank, ranks, rank, ranks, "threads", ""}),
-        box_(box) {}
+      : Transport({rank, ranks, rank, ranks, "threads", ""}), box_(box) {}
   std::string name() const override { return "threads"; }
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
     box_.sent[static_cast<size_t>(rank())] = out;
@@ -46,8 +45,7 @@ class ThreadTransport final : public Transport {
 
 /// Calls `body` on as many threads as ranks, each with its communicator. What one throws is thrown
 /// on when all have ended.
-inline void run_ranks(int ranks,
-                      const std::function<void(std::shared_ptr<Communicator>)>& body) {
+inline void run_ranks(int ranks, const std::function<void(std::shared_ptr<Communicator>)>& body) {
   Mailbox box(ranks);
   std::vector<std::thread> threads;
   std::vector<std::exception_ptr> thrown(static_cast<size_t>(ranks));

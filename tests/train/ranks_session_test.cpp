@@ -21,10 +21,8 @@ constexpr int64_t kSlots = 8, kContext = 16, kVocabulary = 96;
 
 models::ModelPtr small_model(const std::string& architecture, double dropout) {
   return models::find_architecture(architecture)
-      .describe({{{"n-layer", "2"}, {"n-head", "2"}, {"n-embd", "64"}},
-                 kVocabulary,
-                 kContext,
-                 dropout});
+      .describe(
+          {{{"n-layer", "2"}, {"n-head", "2"}, {"n-embd", "64"}}, kVocabulary, kContext, dropout});
 }
 
 /// Random ids, the same for a number; the last micro-batch of a step scores fewer targets.
@@ -74,8 +72,8 @@ Trained train(const RankCase& c, int ranks, int zero) {
       std::vector<io::Batch> batches;
       for (int64_t i = 0; i < shares.local(); ++i) {
         const int64_t number = shares.number_of(i);
-        batches.push_back(batch_of(step * shares.micro_batches + number,
-                                   number + 1 == shares.micro_batches));
+        batches.push_back(
+            batch_of(step * shares.micro_batches + number, number + 1 == shares.micro_batches));
       }
       const StepResult r = session.step(step, batches, 1e-2);
       if (communicator->rank() > 0) continue;

@@ -45,8 +45,7 @@ int64_t ranks_of(const InferContext& c) {
 void expect_f32(const InferContext& c) {
   if (c.in.empty()) c.fail("needs an operand");
   for (size_t i = 0; i < c.in.size(); ++i)
-    if (c.in[i].dtype != DType::f32)
-      c.fail("operand {} is {}: expected f32", i, c.in[i].str());
+    if (c.in[i].dtype != DType::f32) c.fail("operand {} is {}: expected f32", i, c.in[i].str());
 }
 
 /// Copies operands into results that are as long or longer; what is longer ends with zeros.

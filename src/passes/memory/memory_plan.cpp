@@ -156,8 +156,7 @@ class Planner {
       extend(buffers[port], last_use_[id][port]);
     }
     if (const NodeId until = options_.busy_until(id); until != id) {
-      for (const ValueId& v : node.operands)
-        extend(plan_.buffer(v), static_cast<int32_t>(until));
+      for (const ValueId& v : node.operands) extend(plan_.buffer(v), static_cast<int32_t>(until));
       for (const uint32_t buffer : buffers) extend(buffer, static_cast<int32_t>(until));
     }
   }

@@ -6,9 +6,9 @@
 
 #include "base/human.h"
 #include "base/memory.h"
-#include "ops/ranks/collectives.h"
 #include "ops/op.h"
 #include "ops/ops.h"
+#include "ops/ranks/collectives.h"
 
 namespace brrr {
 namespace {
@@ -118,8 +118,7 @@ class Sharder {
 
   Value shard_of(NodeId id) {
     const Type& whole = in_.type({id, 0});
-    Attrs attrs{{std::string(kShardOf), whole.shape},
-                {std::string(kShardRanks), sharding_.ranks}};
+    Attrs attrs{{std::string(kShardOf), whole.shape}, {std::string(kShardRanks), sharding_.ranks}};
     for (const auto& [name, value] : in_.node(id).attrs)
       if (name == kTrained || name == kDecays) attrs.set(name, value);
     const Value shard = rewriter_.out().input(
@@ -140,8 +139,8 @@ class Sharder {
     if (use.is_late)
       if (const std::optional<Value> gate = gate_of(node)) shard = after(shard, *gate);
     if (use.dtype != shard.dtype()) shard = cast(shard, use.dtype);
-    const Value whole = all_gather(shard, in_.type({use.parameter, 0}).shape, sharding_.ranks,
-                                   sharding_.zero < 3);
+    const Value whole =
+        all_gather(shard, in_.type({use.parameter, 0}).shape, sharding_.ranks, sharding_.zero < 3);
     gathered_[use] = whole.id;
     return whole;
   }

@@ -80,8 +80,7 @@ class Deriver {
     const Node& node = in_.node(id);
     if (refresher_ == Refresher::update)
       return is_narrow_float(node.results[0].dtype) ||
-             is(node, Op::quantize_scale, Op::all_gather) ||
-             node.results[0].storage.is_quantized();
+             is(node, Op::quantize_scale, Op::all_gather) || node.results[0].storage.is_quantized();
     return is(node, Op::store) || node.operands.size() > 1 || !node.op->derives_weights ||
            widens_factor(id);
   }

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
-#include "ops/ranks/collectives.h"
 #include "ops/op.h"
+#include "ops/ranks/collectives.h"
 
 namespace brrr {
 namespace {
@@ -100,7 +100,8 @@ class Collective : public Kernel {
  protected:
   virtual void work(Transport& t, const KernelArgs& args) = 0;
 
-  /// This rank's part of the sums goes to `sum_of(tensor)`, which is the place of its first element.
+  /// This rank's part of the sums goes to `sum_of(tensor)`, which is the place of its first
+  /// element.
   template <typename SumOf>
   void reduce(Transport& t, const KernelArgs& args, SumOf sum_of) {
     const int64_t ranks = division_.ranks(), self = t.rank();

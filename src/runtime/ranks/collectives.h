@@ -1,7 +1,7 @@
 #pragma once
-// The kernels of collectives (ops/ranks/collectives.h), over a communicator. Bytes travel between ranks
-// by Transport::exchange; sums are computed here, in f32, in one binary tree over the ranks, so
-// that their bits depend on neither the transport nor the rank that computes them.
+// The kernels of collectives (ops/ranks/collectives.h), over a communicator. Bytes travel between
+// ranks by Transport::exchange; sums are computed here, in f32, in one binary tree over the ranks,
+// so that their bits depend on neither the transport nor the rank that computes them.
 
 #include <memory>
 

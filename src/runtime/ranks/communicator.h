@@ -3,6 +3,7 @@
 // through a queue of jobs, so that bytes travel while kernels run.
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -43,6 +44,14 @@ class Communicator {
   // -- on the host's memory, at once; called by all ranks in the same order
   /// What every rank gave, in the order of ranks; `bytes` is the same on all.
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> bytes);
+  template <typename T>
+  std::vector<T> gather_values(const T& value) {
+    std::vector<T> all;
+    for (const std::vector<std::byte>& bytes : gather(std::as_bytes(std::span(&value, 1)))) {
+      std::memcpy(&all.emplace_back(), bytes.data(), sizeof(T));
+    }
+    return all;
+  }
   /// The content of `root`'s memory goes into everyone's.
   void broadcast(std::span<std::byte> bytes, int root);
   void barrier();

@@ -1,5 +1,6 @@
 #pragma once
-// States of which each rank holds a shard (ops/ranks/collectives.h), as whole tensors: what files have.
+// States of which each rank holds a shard (ops/ranks/collectives.h), as whole tensors: what files
+// have.
 
 #include <optional>
 #include <span>

@@ -10,8 +10,8 @@
 #include "train/options.h"
 #include "train/options/foreign_names.h"
 #include "train/options/option_layer.h"
-#include "train/tasks/picture_data.h"
 #include "train/options/rank_options.h"
+#include "train/tasks/picture_data.h"
 
 namespace brrr::train {
 namespace {

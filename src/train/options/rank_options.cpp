@@ -49,13 +49,15 @@ void validate_ranks(const TrainOptions& o) {
     usage_error("--ranks {} runs on CPUs; --device {} trains on one GPU", o.ranks, o.device);
   if (o.task == "images")
     usage_error(
-        "--ranks {}: --task images trains in one process, because batch norm counts the pictures of "
+        "--ranks {}: --task images trains in one process, because batch norm counts the pictures "
+        "of "
         "its own micro-batch; leave it out",
         o.ranks);
   if (o.zero > 0 && (o.optim == "muon" || o.optim == "adafactor"))
-    usage_error("--zero {} divides the states of adamw, adamw_8bit, sgd and lion; --optim {} needs "
-                "whole matrices: use --zero 0",
-                o.zero, o.optim);
+    usage_error(
+        "--zero {} divides the states of adamw, adamw_8bit, sgd and lion; --optim {} needs "
+        "whole matrices: use --zero 0",
+        o.zero, o.optim);
   if (o.zero > 0 && o.param_dtype == Precision::bfloat16)
     usage_error("--zero {} keeps fp32 parameters in shards: leave --param-dtype bf16 out", o.zero);
 }

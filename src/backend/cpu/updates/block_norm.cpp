@@ -6,8 +6,8 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/updates/update_kernel.h"
 #include "base/threads/parallel.h"
-#include "ops/ranks/collectives.h"
 #include "ops/op.h"
+#include "ops/ranks/collectives.h"
 
 namespace brrr::cpu {
 namespace {
@@ -32,8 +32,8 @@ class BlockSquares final : public Kernel {
                    [&](int64_t begin, int64_t end) {
                      for (int64_t b = begin; b < end; ++b) {
                        const int64_t at = b * kShardBlock;
-                       y[b] = static_cast<float>(rows_.sum_of_squares(
-                           x + at, std::min(kShardBlock, elements_[i] - at)));
+                       y[b] = static_cast<float>(
+                           rows_.sum_of_squares(x + at, std::min(kShardBlock, elements_[i] - at)));
                      }
                    });
     }
