@@ -394,10 +394,10 @@ void Engine::set_inputs(const Call& call) {
   for (const Call::Input& in : call.inputs) copy_input(call.program, in.name, in.bytes);
 }
 
-std::optional<std::string> Engine::first_non_finite(const Call& call) {
+std::optional<Program::Origin> Engine::first_non_finite(const Call& call) {
   prepare_states(call.program);
   set_inputs(call);
-  std::optional<std::string> origin;
+  std::optional<Program::Origin> origin;
   tracked(call.program, [&] {
     origin = bound(call.program).first_non_finite();
     return !origin;

@@ -170,7 +170,7 @@ class Engine {
   /// scalars of each.
   std::vector<std::vector<float>> run(std::span<const Call> calls, Timeline* timeline = nullptr);
   /// Program::first_non_finite() of the call.
-  std::optional<std::string> first_non_finite(const Call& call);
+  std::optional<Program::Origin> first_non_finite(const Call& call);
   /// Program::run_and_look() of the call.
   void run_and_look(const Call& call, const Program::Look& look);
   /// What an output holds: its own bytes on the host (until the next run of any program), else a

@@ -351,23 +351,28 @@ void Program::run_and_look(const Look& look) {
   copy_states([](NodeId) {});
 }
 
-std::optional<std::string> Program::first_non_finite() {
+std::optional<Program::Origin> Program::first_non_finite() {
   std::vector<std::byte> room;
   const auto worst = [&](ValueId v) { return finiteness(graph_.type(v), on_host(v, room)); };
+  const bool goes_on = std::ranges::any_of(
+      steps_, [](const Step& step) { return step.kernel->is_asynchronous(); });
+  std::optional<Origin> origin;
   for (NodeId id : graph_.inputs())
-    if (worst({id, 0}) != Finiteness::finite) return describe(id);
-  for (Step& step : steps_) {
+    if (!origin && worst({id, 0}) != Finiteness::finite) origin = {describe(id), 0};
+  for (size_t i = 0; i < steps_.size() && (goes_on || !origin); ++i) {
+    Step& step = steps_[i];
     Finiteness before = Finiteness::finite;
-    for (const ValueId& v : graph_.node(step.node).operands) before = std::max(before, worst(v));
+    if (!origin)
+      for (const ValueId& v : graph_.node(step.node).operands) before = std::max(before, worst(v));
     device_->run(step.task);
     if (step.kernel->is_asynchronous()) step.kernel->finish();
-    for (uint32_t port = 0; port < graph_.node(step.node).results.size(); ++port)
+    for (uint32_t port = 0; !origin && port < graph_.node(step.node).results.size(); ++port)
       if (const Finiteness after = worst({step.node, port});
           after == Finiteness::nan || (after > before && !is_mask(graph_.node(step.node))))
-        return describe(step.node);
+        origin = {describe(step.node), i + 1};
   }
-  copy_states([](NodeId) {});
-  return std::nullopt;
+  if (!origin || goes_on) copy_states([](NodeId) {});
+  return origin;
 }
 
 bool Program::is_interpreted(NodeId node) const {

@@ -67,10 +67,15 @@ class Program {
   /// marks.
   void run(Timeline* timeline = nullptr);
 
-  /// One run that stops at the first kernel that makes a NaN, or an infinity out of finite numbers:
-  /// what it was and where it stands in the model; states keep their old values then, but for those
-  /// that kernels update in place. Nothing when there is none.
-  std::optional<std::string> first_non_finite();
+  /// Where a number came from that is none.
+  struct Origin {
+    std::string text;  // what it was, and where it stands in the model
+    size_t step = 0;   // in the order of kernels
+  };
+  /// One run that stops at the first kernel that makes a NaN, or an infinity out of finite numbers;
+  /// states keep their old values then, but for those that kernels update in place. Nothing when
+  /// there is none. With collectives the run goes on to its end, as that of the other ranks.
+  std::optional<Origin> first_non_finite();
 
   /// What a run that is looked at shows: a result of a node, as soon as it is there, on the host.
   using Look = std::function<void(ValueId value, const std::byte* content)>;

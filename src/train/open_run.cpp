@@ -7,6 +7,7 @@
 #include "train/mean_loss.h"
 #include "train/parts.h"
 #include "train/prepare_run.h"
+#include "train/rank_agreement.h"
 
 namespace brrr::train {
 
@@ -14,16 +15,19 @@ namespace {
 
 /// The options that the first rank has, on every rank.
 TrainOptions options_of_first(const TrainOptions& options, Communicator& communicator) {
-  std::string json = to_json(options);
-  auto bytes = static_cast<int64_t>(json.size());
-  communicator.broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0);
-  json.resize(static_cast<size_t>(bytes));
-  communicator.broadcast(std::as_writable_bytes(std::span(json)), 0);
+  const std::string json = gather_texts(communicator, to_json(options))[0];
   if (communicator.rank() == 0) return options;
   TrainOptions first = options_from_json(json, "the options of rank 0");
   first.given = options.given;
   first.resume = options.resume;
   return first;
+}
+
+/// Identifies what a run reads.
+std::string name_of(const Dataset& dataset, const TrainOptions& options) {
+  const io::LoaderOptions l = loader_options(options, dataset.vocabulary());
+  const std::unique_ptr<io::BatchSource> batches = dataset.batches(l);
+  return fmt::format("{} ({} tokens)", batches->fingerprint(), batches->tokens());
 }
 
 }  // namespace
@@ -38,6 +42,8 @@ OpenRun::OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say sa
   start_from_ = std::move(run.start_from);
   generation_config_ = std::move(run.generation_config);
   dataset_ = std::move(run.dataset);
+  if (communicator_ != nullptr)
+    check_agreement(*communicator_, options_, name_of(dataset_, options_));
 }
 
 void OpenRun::compile() {
@@ -50,7 +56,14 @@ void OpenRun::compile() {
   const ProcessInputs inputs = inputs_of(options_, &dataset_, vocabulary);
   // The first rank decides what fits; it may be another plan than the options ask for.
   const bool follows = communicator_ != nullptr && communicator_->rank() > 0;
-  if (follows) options_ = options_of_first(options_, *communicator_);
+  if (follows) {
+    const std::string memory_limit = options_.memory_limit;
+    const int64_t threads = options_.threads;
+    options_ = options_of_first(options_, *communicator_);
+    options_.memory_limit = memory_limit;
+    options_.threads = threads;
+    options_.fit = "false";
+  }
   SettledRun run = settle_run(options_, model_, inputs, say_, communicator_);
   options_ = run.plan.options;
   if (communicator_ != nullptr && !follows) options_ = options_of_first(options_, *communicator_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "base/clock.h"
 #include "base/integers.h"
@@ -254,9 +255,34 @@ std::optional<std::string> Session::first_non_finite() {
   for (const StateInfo& s : engine_.states())
     if (s.role == Role::gradient_sum)
       engine_.write_state(s.name, std::vector<std::byte>(static_cast<size_t>(s.type.bytes())));
-  for (const Call& call : calls)
-    if (std::optional<std::string> origin = engine_.first_non_finite(call)) return origin;
-  return std::nullopt;
+  std::optional<Program::Origin> first;
+  size_t of_call = 0;
+  for (size_t i = 0; i < calls.size() && (!first || options_.communicator != nullptr); ++i)
+    if (auto origin = engine_.first_non_finite(calls[i]); origin && !first) {
+      first = std::move(origin);
+      of_call = i;
+    }
+  if (options_.communicator != nullptr) return first_of_ranks(first, of_call);
+  return first ? std::optional(first->text) : std::nullopt;
+}
+
+// The earliest of all ranks: later ones may have got their numbers from it.
+std::optional<std::string> Session::first_of_ranks(const std::optional<Program::Origin>& own,
+                                                   size_t of_call) const {
+  struct Found {
+    bool any = false;
+    size_t call = 0, step = 0;
+    char text[256] = {};
+  } found{own.has_value(), of_call, own ? own->step : 0};
+  if (own) own->text.copy(found.text, sizeof found.text - 1);
+  const std::vector<Found> all = options_.communicator->gather_values(found);
+  size_t first = all.size();
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].any && (first == all.size() || std::tuple(all[rank].call, all[rank].step) <
+                                                     std::tuple(all[first].call, all[first].step)))
+      first = rank;
+  if (first == all.size()) return std::nullopt;
+  return fmt::format("{} on rank {}", all[first].text, first);
 }
 
 void Session::look_at_step(int64_t step, const io::Batch& batch, double learning_rate,

@@ -142,6 +142,8 @@ class Session {
   std::vector<Call> calls_of(std::span<const io::Batch> micro_batches,
                              const Scalars& scalars) const;
   int64_t sum_of_ranks(int64_t count) const;
+  std::optional<std::string> first_of_ranks(const std::optional<Program::Origin>& own,
+                                            size_t of_call) const;
   double loss_of_ranks(const std::vector<std::vector<float>>& scalars) const;
 
   // What first_non_finite() repeats: inputs do not outlive a run.

@@ -16,6 +16,7 @@
 #include "train/open_run.h"
 #include "train/parts.h"
 #include "train/predict.h"
+#include "train/rank_agreement.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
 #include "train/session.h"
@@ -35,9 +36,9 @@ class Trainer {
       : options_(options), observer_(observer), communicator_(std::move(communicator)) {}
 
   TrainResult run() {
-    if (options_.wants_resume())
+    if (options_.wants_resume()) {
       adopt_recorded_options();
-    else {
+    } else {
       cut_into_slots(options_);
       check_place();
     }
@@ -69,6 +70,7 @@ class Trainer {
     at_checkpoint_ = options_from_json(read_file(record), record.string());
     options_ = merge_for_resume(with_later_changes(at_checkpoint_, resume_->run), options_,
                                 resume_->run.string());
+    cut_into_slots(options_);
     const fs::path state = resume_->checkpoint / "trainer_state.json";
     resume_step_ = trainer_state_from_json(read_file(state), state.string()).step;
     refuse_fewer_steps(options_, resume_step_, resume_->run);
@@ -135,12 +137,10 @@ class Trainer {
   }
 
   void open_run_folder() {
-    if (!writes()) {
-      result_.run_dir = path_of_first(communicator_.get(), {});
-      return;
-    }
-    result_.run_dir = resume_ ? resume_->run : make_run_folder(options_);
-    path_of_first(communicator_.get(), result_.run_dir);
+    if (writes()) result_.run_dir = resume_ ? resume_->run : make_run_folder(options_);
+    if (!is_alone())
+      result_.run_dir = gather_texts(*communicator_, result_.run_dir.string())[0];
+    if (!writes()) return;
     lock(result_.run_dir);
     if (!resume_) {
       check_run_folder(options_);  // again: another process may have been there since
@@ -148,17 +148,6 @@ class Trainer {
       record_options();
     }
     say("run: " + result_.run_dir.string());
-  }
-
-  /// The path that the first rank gives, on every rank.
-  static fs::path path_of_first(Communicator* communicator, const fs::path& path) {
-    if (communicator == nullptr) return path;
-    std::string text = path.string();
-    auto bytes = static_cast<int64_t>(text.size());
-    communicator->broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0);
-    text.resize(static_cast<size_t>(bytes));
-    communicator->broadcast(std::as_writable_bytes(std::span(text)), 0);
-    return text;
   }
 
   void record_options() {

@@ -113,6 +113,27 @@ void expect_same_for_ranks(const RankCase& c) {
     }
 }
 
+TEST(RankSessions, ANumberThatIsNoneIsNamedWithItsRank) {
+  test::run_ranks(2, [](std::shared_ptr<Communicator> communicator) {
+    const models::ModelPtr model = small_model("gpt2", 0);
+    SessionOptions options;
+    options.shares = {2, communicator->rank(), 0, 2, 2};
+    options.communicator = communicator;
+    Backend backend = cpu::cpu_backend();
+    add_collectives(backend, 2, communicator);
+    Session session(model->loss(1, kContext), model->scored(1, kContext), backend, options);
+    session.allocate();
+    load_parameters(session.engine(), models::initial_weights(*model, 1));
+    if (communicator->rank() == 1)
+      session.engine().state_f32("transformer.h.1.mlp.c_fc.weight")[0] = NAN;
+    const io::Batch batch = batch_of(communicator->rank(), false);
+    const StepResult r = session.step(0, std::span(&batch, 1), 1e-2);
+    EXPECT_FALSE(std::isfinite(r.loss));
+    EXPECT_EQ(session.first_non_finite().value_or(""),
+              "the values of transformer.h.1.mlp.c_fc.weight on rank 1");
+  });
+}
+
 TEST(RankSessions, BitsDependOnNoNumberOfRanksAndNoStage) { expect_same_for_ranks({}); }
 
 TEST(RankSessions, BitsAreTheSameInMixedPrecision) {

@@ -55,7 +55,10 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
   result.given = now.given;
   // What --fit cut the step into may be asked for as a whole again. The command that first did has
   // --fit, where the record, which is of the last part of the run, may have none.
-  const bool recut = (recorded.wants_fit() || now.wants_fit()) && rows_of(recorded) == rows_of(now);
+  // The slots of ranks cut a step, too.
+  const bool recut =
+      (recorded.wants_fit() || now.wants_fit() || recorded.deterministic_ranks > 0) &&
+      rows_of(recorded) == rows_of(now);
   for (const ResumeRow& row : train_option_table().rows()) {
     if (!row.get) continue;
     const bool given = now.was_given(row.name);

@@ -67,8 +67,10 @@ void cut_into_slots(TrainOptions& o) {
   const int64_t slots = o.deterministic_ranks > 0 ? o.deterministic_ranks : o.ranks;
   if (slots == 1) return;
   if (slots % o.ranks != 0)
-    usage_error("--deterministic-ranks {}: its slots cannot be divided among {}", slots,
-                counted(o.ranks, "rank"));
+    usage_error("a step in {} (--deterministic-ranks) cannot be divided among {}: expected {}",
+                counted(slots, "slot"), counted(o.ranks, "rank"),
+                slots < o.ranks ? fmt::format("at most {}", slots)
+                                : fmt::format("a number that divides {}", slots));
   const int64_t rows = o.batch_size * o.gradient_accumulation_steps;
   if (rows % slots != 0)
     usage_error(

@@ -1,0 +1,56 @@
+#include "train/rank_agreement.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "formats/json_file.h"
+
+namespace brrr::train {
+namespace {
+
+/// Whether ranks may have other values: of what one process does for itself.
+bool may_differ(const OptionTable<TrainOptions>::Row& row) {
+  for (const char* name : {"threads", "comm", "rank-timeout", "device", "dataloader-num-workers",
+                           "dataloader-prefetch-factor", "output-dir", "run-name", "report-to"})
+    if (row.name == name) return true;
+  return is_per_call(row.name) && row.name != "ranks";
+}
+
+}  // namespace
+
+std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text) {
+  const std::vector<int64_t> lengths = communicator.gather_values(std::ssize(text));
+  const auto longest = static_cast<size_t>(*std::ranges::max_element(lengths));
+  std::string padded = text;
+  padded.resize(longest);
+  std::vector<std::string> texts;
+  for (const std::vector<std::byte>& bytes :
+       communicator.gather(std::as_bytes(std::span(std::as_const(padded)))))
+    texts.emplace_back(reinterpret_cast<const char*>(bytes.data()),
+                       static_cast<size_t>(lengths[texts.size()]));
+  return texts;
+}
+
+void check_agreement(Communicator& communicator, const TrainOptions& options,
+                     const std::string& data) {
+  const std::vector<std::string> all = gather_texts(communicator, to_json(options));
+  const TrainOptions first = options_from_json(all[0], "the options of rank 0");
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    const TrainOptions theirs = options_from_json(all[rank], fmt::format("rank {}", rank));
+    for (const auto& row : train_option_table().rows()) {
+      if (!row.get || may_differ(row)) continue;
+      const auto here = row.get(first), there = row.get(theirs);
+      if (here != there)
+        usage_error("rank {} has --{} {}, rank 0 has {}: start all ranks with the same options",
+                    rank, row.name, fmt::join(there, " "), fmt::join(here, " "));
+    }
+  }
+  const std::vector<std::string> sources = gather_texts(communicator, data);
+  for (size_t rank = 1; rank < sources.size(); ++rank)
+    if (sources[rank] != sources[0])
+      usage_error("rank {} reads other data than rank 0: {} there, {} on rank 0; give all ranks the "
+                  "same files",
+                  rank, sources[rank], sources[0]);
+}
+
+}  // namespace brrr::train
