@@ -29,7 +29,7 @@
   X(transpose) X(slice) X(pad) X(concat) X(broadcast_to) X(update_slice) X(update_rows) X(bitcast) X(gather)   \
   X(gather_elements) X(segment_sum) X(segment_max) X(scatter) X(store) X(embedding) X(embedding_grad) X(after) X(global_norm) X(adamw) X(sgd)    \
   X(lion) X(adamw_8bit) X(adafactor) X(adafactor_vector) X(muon_momentum) X(newton_schulz)      \
-  X(muon) X(all_reduce) X(reduce_scatter) X(all_gather) X(block_squares) X(block_norm)         \
+  X(muon) X(all_reduce) X(reduce_scatter) X(all_gather) X(own_shard) X(block_squares) X(block_norm)         \
   X(if_) X(loop)
 // clang-format on
 

@@ -255,6 +255,8 @@ Value global_norm(std::span<const Value> tensors);
 std::vector<Value> all_reduce(std::span<const Value> x, int64_t ranks);
 std::vector<Value> reduce_scatter(std::span<const Value> x, int64_t ranks);
 Value all_gather(Value shard, const Shape& shape, int64_t ranks, bool kept);
+/// This rank's shard of a tensor that all ranks have.
+Value own_shard(Value whole, int64_t ranks);
 /// [n] of each rank -> [ranks, n]
 Value all_gather_rows(Value row, int64_t ranks);
 /// Sums of squares of blocks, and the norm of what they are of: its bits are the same for any

@@ -30,6 +30,11 @@ constexpr int64_t kAllLayouts = 7;
 
 }  // namespace
 
+Shape whole_shape(const Attrs& attrs, size_t i, const Shape& own) {
+  const auto whole = attrs.get_or<std::vector<int64_t>>("whole_shapes", {});
+  return whole.empty() ? own : Shape{whole[2 * i], whole[2 * i + 1]};
+}
+
 bool has_copies_in_panels(const Attrs& attrs) {
   const auto copies = attrs.get_or<std::vector<int64_t>>("copies", {});
   return std::any_of(copies.begin(), copies.end(),
@@ -163,7 +168,7 @@ void evaluate_update(const UpdateRule& r, const EvalContext& c) {
   for (size_t i = 0; i < at.n; ++i) {
     const RefTensor& param = *c.in[at.param(i)];
     const double decay = decays[i] ? c.node.attrs.get<double>("weight_decay") : 0;
-    const ElementRule change = r.rule(c.node.attrs, lr, t, decay, param.type.shape);
+    const ElementRule change = r.rule(c.node.attrs, lr, t, decay, whole_shape(c.node.attrs, i, param.type.shape));
     for (size_t j = 0; j < param.data.size(); ++j) {
       for (size_t k = 0; k < r.states; ++k) state[k] = c.in[at.state(k, i)]->data[j];
       double p = param.data[j];

@@ -6,7 +6,28 @@
 
 namespace brrr::optim {
 
-void update_by_adafactor(Update& u, const Group& group) {
+namespace {
+
+// Its states are small and need whole gradients: what lies in shards is gathered, every rank
+// updates all of it and keeps its part.
+void update_in_whole(Update& u, const Group& group) {
+  Group whole = group;
+  for (Trained& t : whole) {
+    const int64_t ranks = ranks_of_shard(t.param);
+    const Shape shape = whole_shape(t.param);
+    t.shard = t.param;
+    t.param = all_gather(t.param, shape, ranks, false);
+    t.grad = all_gather(in_f32(t.grad), shape, ranks, false);
+  }
+  update_by_adafactor(u, whole);
+}
+
+}  // namespace
+
+void update_by_adafactor(Update& u, const Group& all) {
+  Group group, shards;
+  for (const Trained& t : all) (is_shard(t.param) ? shards : group).push_back(t);
+  if (!shards.empty()) update_in_whole(u, shards);
   Group matrices, vectors;
   for (const Trained& t : group) (t.param.shape().rank() < 2 ? vectors : matrices).push_back(t);
   const Attrs attrs{{"decay_rate", -0.8},

@@ -64,10 +64,18 @@ Shape whole_shape(Value parameter) {
   return parameter.graph->node(parameter.id.node).attrs.get_or<Shape>(kShardOf, parameter.shape());
 }
 
+int64_t ranks_of_shard(Value parameter) {
+  return parameter.graph->node(parameter.id.node).attrs.get<int64_t>(kShardRanks);
+}
+
 // Sums are f32 whatever the gradients are. The first micro-batch overwrites: nothing is zeroed. The
 // last sum of a slot, too, is written: nobody reads the state before it is overwritten, but in the
 // state's memory it needs no other.
 void sum_gradients(Graph& g, Group& group, const GradientSums& sums) {
+  if (!sums.updates_buffers)
+    std::erase_if(g.outputs(), [&](const Output& o) {
+      return o.updates != kNoNode && g.role(o.updates) == Role::parameter;
+    });
   const bool is_alone = sums.slots == 1 && sums.ranks == 1;
   const bool in_parts = sums.continues_slot || !sums.ends_slot;
   if (!is_alone || in_parts)

@@ -17,7 +17,8 @@ constexpr int64_t kIterations = 5;
 NodeId parameter_behind(const Graph& g, ValueId v) {
   while (!g.is_input(v.node)) {
     const Node& node = g.node(v.node);
-    if (node.op->op_class != OpClass::movement || node.operands.size() != 1) return kNoNode;
+    const bool moves = node.op->op_class == OpClass::movement && node.operands.size() == 1;
+    if (!moves && !is(node, Op::all_gather, Op::after)) return kNoNode;
     v = node.operands[0];
   }
   return g.input_kind(v.node) == InputKind::parameter ? v.node : kNoNode;
@@ -40,13 +41,22 @@ std::set<NodeId> tables_of(const Graph& g) {
   return tables;
 }
 
+// Of a shard the whole matrix is gathered: every rank computes all of it and takes its part.
+Value orthogonal(const Update& u, const Trained& t, Value momentum) {
+  const Attrs attrs{{"steps", kIterations}, {"dtype", u.options.muon_products}};
+  if (!is_shard(t.param)) return call1(Op::newton_schulz, {momentum}, attrs);
+  const int64_t ranks = ranks_of_shard(t.param);
+  const Value whole = all_gather(momentum, whole_shape(t.param), ranks, false);
+  return own_shard(call1(Op::newton_schulz, {whole}, attrs), ranks);
+}
+
 }  // namespace
 
 void update_by_muon(Update& u, const Group& group) {
   const std::set<NodeId> tables = tables_of(u.g);
   Group matrices, others;
   for (const Trained& t : group) {
-    const bool hidden = t.param.shape().rank() == 2 && !tables.contains(t.param.id.node);
+    const bool hidden = whole_shape(t.param).rank() == 2 && !tables.contains(t.param.id.node);
     (hidden ? matrices : others).push_back(t);
   }
   if (!matrices.empty()) {
@@ -56,15 +66,21 @@ void update_by_muon(Update& u, const Group& group) {
     operands.insert(operands.end(), momenta.begin(), momenta.end());
     const auto next = call(Op::muon_momentum, operands, {{"momentum", kMomentum}});
     const size_t n = matrices.size();
+    std::vector<int64_t> whole_shapes;
+    bool any_shard = false;
     for (size_t i = 0; i < n; ++i) {
       u.g.update(momenta[i], next[n + i]);
-      matrices[i].grad = call1(Op::newton_schulz, {next[i]},
-                               {{"steps", kIterations}, {"dtype", u.options.muon_products}});
+      matrices[i].grad = orthogonal(u, matrices[i], next[i]);
+      for (const int64_t size : {0, 1})
+        whole_shapes.push_back(whole_shape(matrices[i].param).size(static_cast<int>(size)));
+      any_shard = any_shard || is_shard(matrices[i].param);
     }
     const Value clipped = u.scale;
     u.scale = clipped * 0.0 + 1.0;  // 1, or NaN where gradients are not finite
+    Attrs attrs{{"rate", u.options.muon_rate}};
+    if (any_shard) attrs.set("whole_shapes", std::move(whole_shapes));
     u.append(Op::muon, matrices, [](const Trained&) { return std::vector<Update::State>{}; },
-             {{"rate", u.options.muon_rate}});
+             std::move(attrs));
     u.scale = clipped;
   }
   update_by_adamw(u, others);

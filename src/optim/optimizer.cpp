@@ -44,7 +44,7 @@ Value Update::state(const std::string& kind, const Trained& t, std::optional<Typ
     const int64_t together = t.param.shape().elements() / wanted.shape.elements();
     if (together > 1) whole = Shape{ceil_div(whole.elements(), together)};
     more.set(kShardOf, whole);
-    more.set(kShardRanks, g.node(t.param.id.node).attrs.get<int64_t>(kShardRanks));
+    more.set(kShardRanks, ranks_of_shard(t.param));
   }
   return g.input(fmt::format("{}:{}", kind, t.name), wanted, Role::moment, std::move(more));
 }
@@ -75,7 +75,10 @@ void Update::append_node(Op op, const Group& group, const std::vector<std::vecto
   attrs.set("weight_decay", options.weight_decay);
   const auto next = call(op, operands, std::move(attrs));
   for (size_t i = 0; i < n; ++i) {
-    g.update(group[i].param, next[i]);
+    if (group[i].shard.graph != nullptr)
+      g.update(group[i].shard, own_shard(next[i], ranks_of_shard(group[i].shard)));
+    else
+      g.update(group[i].param, next[i]);
     for (size_t k = 0; k < count; ++k) g.update(states[k * n + i], next[(1 + k) * n + i]);
   }
 }

@@ -56,6 +56,9 @@ struct GradientSums {
   bool ends_slot = true;
   int64_t merged = 0;     // this slot's sum is added to those of so many levels of the tree
   bool ends_step = true;  // updates the parameters
+  /// Whether buffers, such as the running statistics of batch norm, take their next values. With
+  /// several slots the first one sets them, whatever the number of ranks.
+  bool updates_buffers = true;
 
   GradientSums() = default;
   GradientSums(Accumulation a)  // NOLINT: one slot on one rank

@@ -11,6 +11,7 @@ struct Trained {
   Value param, grad;
   std::string name;
   bool decays = true;  // weight decay applies
+  Value shard = {};    // `param` is the whole parameter, of which this rank keeps this shard
 };
 using Group = std::vector<Trained>;
 
@@ -43,6 +44,8 @@ struct Update {
 bool is_shard(Value parameter);
 /// The shape of the whole parameter.
 Shape whole_shape(Value parameter);
+/// Among how many ranks the shard is one.
+int64_t ranks_of_shard(Value parameter);
 
 /// A gradient in f32: unrounded where rounding it was the last thing that was done.
 Value in_f32(Value gradient);

@@ -55,6 +55,8 @@ class Kernel {
   /// finish() has returned, which also waits for what such kernels began before.
   virtual bool is_asynchronous() const { return false; }
   virtual void finish() {}
+  /// Whether it waits for the same kernel of other ranks, which all have to run it.
+  virtual bool is_collective() const { return false; }
 };
 
 struct KernelEntry {

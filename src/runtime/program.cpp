@@ -355,7 +355,7 @@ std::optional<Program::Origin> Program::first_non_finite() {
   std::vector<std::byte> room;
   const auto worst = [&](ValueId v) { return finiteness(graph_.type(v), on_host(v, room)); };
   const bool goes_on = std::ranges::any_of(
-      steps_, [](const Step& step) { return step.kernel->is_asynchronous(); });
+      steps_, [](const Step& step) { return step.kernel->is_collective(); });
   std::optional<Origin> origin;
   for (NodeId id : graph_.inputs())
     if (!origin && worst({id, 0}) != Finiteness::finite) origin = {describe(id), 0};

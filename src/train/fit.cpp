@@ -159,7 +159,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
   SessionOptions how = session_options(o);
   how.fake_quantization = fake_quantization_of(o, model);
   Backend backend = machine::backend_for(o.device);
-  if (o.ranks > 1) add_collectives(backend, o.ranks, communicator);
+  if (o.ranks > 1) add_collectives(backend, o.ranks, communicator, o.overlap);
   if (communicator) how.shares.rank = communicator->rank();
   how.communicator = std::move(communicator);
   auto session = std::make_unique<Session>(loss_graph(longest(o.batch_size)),

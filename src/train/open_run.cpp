@@ -134,6 +134,7 @@ StepResult OpenRun::step(Timeline* timeline, std::optional<double> rate) {
 
 Score OpenRun::evaluate() {
   BRRR_CHECK(dataset_.has_val, "a run without validation data");
+  session_->share_buffers();
   return train::evaluate(*session_, *model_, dataset_, options_, options_.eval_batches,
                          communicator_.get());
 }

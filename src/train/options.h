@@ -143,6 +143,7 @@ struct TrainOptions {
   int64_t ranks = 1;
   int64_t zero = 0;                 // ZeRO's stage, 0 to 3
   int64_t deterministic_ranks = 0;  // slots of a step; 0: as many as ranks
+  bool overlap = true;              // of communication and computation
   std::string comm = "auto";        // what carries bytes between them
   double rank_timeout = 15;         // seconds
 

@@ -11,7 +11,7 @@ namespace {
 /// Whether ranks may have other values: of what one process does for itself.
 bool may_differ(const OptionTable<TrainOptions>::Row& row) {
   for (const char* name : {"threads", "comm", "rank-timeout", "device", "dataloader-num-workers",
-                           "dataloader-prefetch-factor", "output-dir", "run-name", "report-to"})
+                           "dataloader-prefetch-factor", "output-dir", "run-name", "report-to", "overlap"})
     if (row.name == name) return true;
   return is_per_call(row.name) && row.name != "ranks";
 }

@@ -77,6 +77,9 @@ Session::BatchShape Session::shape_of(const Graph& loss_graph) const {
 void Session::add_step(const Graph& loss_graph, const std::string& prefix) {
   const Stopwatch watch;
   Graph graph = loss_graph;
+  if (buffers_.empty())
+    for (const Output& o : graph.outputs())
+      if (o.updates != kNoNode) buffers_.push_back(graph.input_name(o.updates));
   if (scales_gradients()) loss_ = optim::attach_scaled_loss(graph, "loss");
   bindings_.get(shape_of(loss_graph).key(), "a step", [&] {
     std::vector<Graph> graphs;
@@ -244,6 +247,17 @@ StepResult Session::step(int64_t step, std::span<const io::Batch> micro_batches,
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
     bad_step_ = {{micro_batches.begin(), micro_batches.end()}, scale, learning_rate, step};
   return result;
+}
+
+void Session::share_buffers() {
+  if (options_.communicator == nullptr) return;
+  for (const std::string& name : buffers_)
+    engine_.fill_state(name, [&](std::span<std::byte> bytes) {
+      std::vector<std::byte> room;
+      const std::span<const std::byte> own = engine_.read_state(name, room);
+      if (own.data() != bytes.data()) std::ranges::copy(own, bytes.begin());
+      options_.communicator->broadcast(bytes, 0);
+    });
 }
 
 std::optional<std::string> Session::first_non_finite() {

@@ -94,6 +94,9 @@ class Session {
   /// ranks.
   StepResult step(int64_t step, std::span<const io::Batch> micro_batches, double learning_rate,
                   Timeline* timeline = nullptr);
+  /// Gives all ranks the buffers of the first one: what a step has set without a gradient. Before
+  /// an evaluation; called by all ranks.
+  void share_buffers();
   /// Repeats the last step whose loss or gradient was not finite, and says which op of which layer
   /// was the first to make a number that is none; nothing when no step was.
   std::optional<std::string> first_non_finite();
@@ -166,6 +169,7 @@ class Session {
   BatchShape usual_;
   Bindings evals_;  // one program each
   BatchShape usual_eval_;
+  std::vector<std::string> buffers_;  // set by steps without a gradient
   std::optional<size_t> decode_;
   std::vector<std::byte> room_;  // logits of a device whose memory is not the host's
 };

@@ -21,6 +21,10 @@ Value all_gather(Value shard, const Shape& shape, int64_t ranks, bool kept) {
                {{"block", kShardBlock}, {"kept", kept}, {"ranks", ranks}, {"shape", shape}});
 }
 
+Value own_shard(Value whole, int64_t ranks) {
+  return call1(Op::own_shard, {whole}, {{"ranks", ranks}});
+}
+
 Value all_gather_rows(Value row, int64_t ranks) {
   return call1(Op::all_gather, {row},
                {{"block", int64_t{1}},
@@ -143,6 +147,28 @@ OpDef all_gather_op() {
   return d;
 }
 
+OpDef own_shard_op() {
+  OpDef d = collective("own_shard",
+                       "y = this rank's shard of x, which all {ranks} ranks have, as "
+                       "reduce_scatter divides it; nothing is sent. x: any shape, f32; y: "
+                       "[elements of a shard] f32");
+  d.infer = [](const InferContext& c) {
+    expect_operands(c, 1);
+    const int64_t ranks = ranks_of(c);
+    expect_f32(c);
+    return std::vector<Type>{{DType::f32, {shard_elements(c.in[0].shape.elements(), ranks)}}};
+  };
+  d.samples = [] {
+    return std::vector<Sample>{{{tensor({3, 37})}, {{"ranks", int64_t{1}}}},
+                               {{tensor({70, 101})}, {{"ranks", int64_t{1}}}}};
+  };
+  d.cost = [](const Node& n, std::span<const Type> in) {
+    const double bytes = static_cast<double>(n.results[0].bytes());
+    return Cost{0, std::min(bytes, static_cast<double>(in[0].bytes())), bytes};
+  };
+  return d;
+}
+
 OpDef block_squares_op() {
   OpDef d;
   d.name = "block_squares";
@@ -214,6 +240,7 @@ std::vector<OpDef> collective_ops() {
   list.push_back(all_reduce_op());
   list.push_back(reduce_scatter_op());
   list.push_back(all_gather_op());
+  list.push_back(own_shard_op());
   list.push_back(block_squares_op());
   list.push_back(block_norm_op());
   return list;

@@ -78,6 +78,7 @@ class Division {
 /// communicator's thread.
 struct SharedRoom {
   std::shared_ptr<Communicator> communicator;  // null: programs are planned, and do not run
+  bool overlaps = true;                        // with kernels that compute
   std::vector<float> received;                 // [ranks, kExchanged]
 };
 
@@ -90,10 +91,12 @@ class Collective : public Kernel {
       : shared_(std::move(shared)),
         division_(tensors, node.attrs().get<int64_t>("ranks"), multiple) {}
 
-  bool is_asynchronous() const override { return true; }
+  bool is_asynchronous() const override { return shared_->overlaps; }
+  bool is_collective() const override { return true; }
   void run(const KernelArgs& args) override {
     BRRR_CHECK(shared_->communicator != nullptr, "a plan's programs do not run");
     ticket_ = shared_->communicator->start([this, args](Transport& t) { work(t, args); });
+    if (!shared_->overlaps) finish();
   }
   void finish() override { shared_->communicator->wait(ticket_); }
 
@@ -223,6 +226,18 @@ class AllGather final : public Collective {
   int64_t element_bytes_;
 };
 
+/// Copies what this rank has anyway.
+std::unique_ptr<Kernel> own_shard_kernel(const NodeView& node, int64_t rank) {
+  const int64_t all = node.in[0].shape.elements(), each = node.out()[0].shape.elements();
+  const ShardRange part = shard_range(all, rank, node.attrs().get<int64_t>("ranks"));
+  return make_kernel([part, each](const KernelArgs& args) {
+    const auto* x = static_cast<const float*>(args.in[0]);
+    auto* y = static_cast<float*>(args.out[0]);
+    std::copy(x + part.begin, x + part.end, y);
+    std::fill(y + part.size(), y + each, 0.0f);
+  });
+}
+
 template <typename K>
 KernelEntry entry(Op op, int64_t ranks, const std::shared_ptr<SharedRoom>& shared) {
   return {op, "ranks",
@@ -246,13 +261,18 @@ void sum_in_tree(std::span<const float* const> parts, int64_t n, float* y) {
   }
 }
 
-void add_collectives(Backend& backend, int64_t ranks, std::shared_ptr<Communicator> communicator) {
+void add_collectives(Backend& backend, int64_t ranks, std::shared_ptr<Communicator> communicator,
+                     bool overlaps) {
   if (communicator) backend.rank = communicator->rank();
   const auto shared = std::make_shared<SharedRoom>();
   shared->communicator = std::move(communicator);
+  shared->overlaps = overlaps;
   backend.kernels.push_back(entry<AllReduce>(Op::all_reduce, ranks, shared));
   backend.kernels.push_back(entry<ReduceScatter>(Op::reduce_scatter, ranks, shared));
   backend.kernels.push_back(entry<AllGather>(Op::all_gather, ranks, shared));
+  backend.kernels.push_back(
+      {Op::own_shard, "ranks", [](const NodeView&) { return std::string(); },
+       [rank = backend.rank](const NodeView& node) { return own_shard_kernel(node, rank); }});
 }
 
 }  // namespace brrr

@@ -11,8 +11,10 @@
 namespace brrr {
 
 /// Lets a backend run collectives of `ranks` ranks over `communicator`; null: programs can be
-/// compiled and planned, but not run. The host's backends alone.
-void add_collectives(Backend& backend, int64_t ranks, std::shared_ptr<Communicator> communicator);
+/// compiled and planned, but not run. `overlaps`: kernels only begin their work, and other kernels
+/// run until its results are needed. The host's backends alone.
+void add_collectives(Backend& backend, int64_t ranks, std::shared_ptr<Communicator> communicator,
+                     bool overlaps = true);
 
 /// y = the sum of `parts` of n numbers, in the tree whose left half is the largest power of two.
 void sum_in_tree(std::span<const float* const> parts, int64_t n, float* y);

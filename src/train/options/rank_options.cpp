@@ -32,6 +32,10 @@ void add_rank_rows(OptionTable<TrainOptions>& t) {
             "ranks)");
   std::vector<std::vector<std::string>> transports;
   for (const std::string& name : transport_names()) transports.push_back({name});
+  t.flag("overlap", &TrainOptions::overlap,
+         "let gradients travel between ranks while the backward pass goes on; off: one after the "
+         "other, for comparison")
+      .free_on_resume = true;
   t.choice("comm", &TrainOptions::comm, transports, "NAME",
            "what carries bytes between ranks: shm (shared memory of one machine), mpi; auto: shm "
            "where all ranks are on one machine")
@@ -47,17 +51,6 @@ void validate_ranks(const TrainOptions& o) {
   if (o.ranks == 1 && o.deterministic_ranks <= 1) return;
   if (o.device.starts_with("cuda"))
     usage_error("--ranks {} runs on CPUs; --device {} trains on one GPU", o.ranks, o.device);
-  if (o.task == "images")
-    usage_error(
-        "--ranks {}: --task images trains in one process, because batch norm counts the pictures "
-        "of "
-        "its own micro-batch; leave it out",
-        o.ranks);
-  if (o.zero > 0 && (o.optim == "muon" || o.optim == "adafactor"))
-    usage_error(
-        "--zero {} divides the states of adamw, adamw_8bit, sgd and lion; --optim {} needs "
-        "whole matrices: use --zero 0",
-        o.zero, o.optim);
   if (o.zero > 0 && o.param_dtype == Precision::bfloat16)
     usage_error("--zero {} keeps fp32 parameters in shards: leave --param-dtype bf16 out", o.zero);
 }
