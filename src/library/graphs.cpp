@@ -3,6 +3,7 @@
 #include "library/graphs.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "ir/text.h"
 #include "library/modules.h"
@@ -84,6 +85,11 @@ std::shared_ptr<const WeightSource> weights_of(
 }
 
 }  // namespace
+
+uint64_t new_graph_id() {
+  static std::atomic<uint64_t> last = 0;
+  return ++last;
+}
 
 FloatWeights initial_weights(const brrr_graph& graph, uint32_t seed) {
   return [fills = graph.fills, shapes = graph.shapes, seed](std::string_view name,

@@ -74,6 +74,16 @@ class Tensors(unittest.TestCase):
         self.assertEqual(brrr.Tensor.zeros(()).item(), 0)
         self.assertEqual(brrr.Tensor.zeros((0, 3)).tolist(), [])
 
+    def test_inputs_are_not_copied(self):
+        m = doubling()
+        room = bytearray(64)
+        for skip in (0, 4, 8):
+            x = memoryview(room)[skip:skip + 12].cast("f")
+            x[2] = 5
+            self.assertEqual(m(x).tolist()[2], 10)
+        m(m(floats(1, 2, 3)))
+        self.assertEqual(m.copied_bytes, 0)
+
     def test_a_result_goes_in_again(self):
         m = doubling()
         self.assertEqual(m(m(floats(1, 2, 3))).tolist(), [4, 8, 12])
@@ -94,7 +104,9 @@ class Tensors(unittest.TestCase):
         x = numpy.array([1, 2, 3], "f4")
         self.assertEqual(doubling()(x).tolist(), [2, 4, 6])
         x.flags.writeable = False
-        self.assertEqual(doubling()(x).tolist(), [2, 4, 6])
+        m = doubling()
+        self.assertEqual(m(x).tolist(), [2, 4, 6])
+        self.assertEqual(m.copied_bytes, 0)
         self.assertEqual(doubling()(numpy.arange(6, dtype="f4")[::2]).tolist(), [0, 4, 8])
         self.assertEqual(doubling()([1, 2, 3]).tolist(), [2, 4, 6])
 
@@ -116,7 +128,10 @@ class Tensors(unittest.TestCase):
         a[0, 1] = 3
         self.assertEqual(t.numpy().tolist(), [[0, 3], [0, 0]])
         x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-        self.assertEqual(doubling()(x).tolist(), [2, 4, 6])
+        m = doubling()
+        self.assertEqual(m(x).tolist(), [2, 4, 6])
+        self.assertEqual(m(x[1:].new_ones(3)).tolist(), [2, 2, 2])
+        self.assertEqual(m.copied_bytes, 0)
         self.assertEqual(doubling()(torch.arange(6.0)[::2]).tolist(), [0, 4, 8])
 
 
@@ -264,6 +279,43 @@ class Training(Runs):
             run.step([batch, batch])
         run.save(self.path("out"))
         self.assertEqual(sorted(os.listdir(self.path("out"))), ["graph.txt", "model.safetensors"])
+
+    def test_evaluation_graphs(self):
+        g, batch = regression()
+        run = brrr.Run(g, learning_rate=0.1, max_steps=10)
+        for _ in range(5):
+            run.step(batch)
+        found = run.evaluate([batch, batch], outputs=["loss"])
+        self.assertEqual(found.rows, 8)
+        self.assertAlmostEqual(found["loss"], run.evaluate(batch), 6)
+        half = brrr.Graph()
+        x, y = half.input("x", (2, 2)), half.input("y", (2, 1))
+        off = x @ half.parameter("w", (2, 1), "zeros") - y
+        half.output("square", half.square(off).mean())
+        half.output("off", off.mean())
+        parts = [{name: memoryview(values).cast("B")[at * len(values.tobytes()) // 2:
+                                                     (at + 1) * len(values.tobytes()) // 2]
+                  .cast("f", (2, values.shape[1])) for name, values in batch.items()}
+                 for at in (0, 1)]
+        whole = run.evaluate(parts, outputs=["square", "off"], graph=half)
+        self.assertAlmostEqual(whole["square"], found["loss"], 5)
+        total = (run.evaluate(parts[:1], outputs="square", graph=half) +
+                 run.evaluate(parts[1], outputs="square", graph=half))
+        self.assertEqual((total.rows, round(total["square"], 5)), (4, round(whole["square"], 5)))
+        self.assertEqual(run.copied_bytes, 0)
+        with self.assertRaisesRegex(ValueError, "did you mean 'square'"):
+            run.evaluate(parts, outputs=["squar"], graph=half)
+        with self.assertRaisesRegex(ValueError, "got none"):
+            run.evaluate([], outputs=["loss"])
+        with self.assertRaises(TypeError):
+            run.evaluate(batch, outputs=["loss"], graph="graph")
+        with self.assertRaises(TypeError):
+            run.evaluate(batch, graph=half)
+
+    def test_the_plan_forecasts_the_step(self):
+        g, batch = regression()
+        seconds = brrr.Run(g, max_steps=1).plan().step_seconds
+        self.assertTrue(seconds is None or 0 < seconds < 1, seconds)
 
     def test_accumulated_micro_batches(self):
         g, batch = regression()
