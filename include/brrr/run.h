@@ -87,10 +87,12 @@ struct RunOptions {
   std::string remat = "none";     // recomputation: none, all, blocks, auto
   std::string memory_limit = {};  // "6GiB"; "": what there is
   std::string device = "auto";
-  int64_t threads = 0;        // 0: as many as the process may use
-  int64_t max_steps = 0;      // 0: the default of `brrr train`; of batches of one's own: no limit
-  double max_grad_norm = 1;   // 0: no clipping
-  std::string schedule = {};  // of the learning rate: cosine, linear, constant, ...
+  int64_t threads = 0;       // 0: as many as the process may use
+  int64_t max_steps = 0;     // 0: the default of `brrr train`; of batches of one's own: no limit
+  double max_grad_norm = 1;  // 0: no clipping
+  /// Of the learning rate: cosine or linear, which end at max_steps, constant, or
+  /// constant_with_warmup. "": cosine, and constant for batches of one's own.
+  std::string schedule = {};
   int64_t warmup_steps = -1;  // -1: the default
   int64_t seed = 1337;
   Options more = {};  // any other options of `brrr train`
@@ -236,6 +238,7 @@ class Run {
   template <typename Optimizer, typename Batches>
   Prepared prepare(const Graph& graph, const Optimizer& optimizer, Batches batches,
                    const std::string& loss = "loss") {
+    require_end_of_schedule();
     Options o = all_options(optimizer);
     if (options_.schedule.empty()) o.emplace_back("lr-scheduler-type", "constant");
     if (options_.max_steps > 0) o.emplace_back("max-steps", std::to_string(options_.max_steps));
@@ -363,6 +366,16 @@ class Run {
     if (r.seed != 1337) o.emplace_back("seed", std::to_string(r.seed));
     o.insert(o.end(), r.more.begin(), r.more.end());
     return o;
+  }
+  void require_end_of_schedule() const {
+    if (options_.max_steps > 0 || (options_.schedule != "cosine" && options_.schedule != "linear"))
+      return;
+    for (const auto& [name, value] : options_.more)
+      if (name == "max-steps" || name == "max_steps" || name == "lr-decay-steps" ||
+          name == "lr_decay_steps")
+        return;
+    throw Error(BRRR_USAGE,
+                "the schedule " + options_.schedule + " needs max_steps, where the rate ends");
   }
   void create(const brrr_graph* graph, const std::string& loss, const Options& options) {
     brrr_run* made = nullptr;

@@ -169,14 +169,20 @@ def _load():
     except OSError as error:
         raise ImportError(f"Brrr's library {path} could not be loaded: {error}; install Brrr, or "
                           "name the library in BRRR_LIBRARY") from None
-    for name, arguments in _STATUS.items():
+    declared = {name: (c_int, arguments) for name, arguments in _STATUS.items()}
+    declared.update(_PLAIN)
+    missing = [name for name in declared if not hasattr(loaded, name)]
+    for name in declared.keys() - set(missing):
         function = getattr(loaded, name)
-        function.restype, function.argtypes = c_int, arguments
-    for name, (result, arguments) in _PLAIN.items():
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
+        function.restype, function.argtypes = declared[name]
+    if {"brrr_require_abi", "brrr_last_error", "brrr_version"} & set(missing):
+        raise ImportError(f"{path} is not Brrr's library")
     if loaded.brrr_require_abi(ABI_VERSION) != 0:
         raise ImportError(loaded.brrr_last_error().decode())
+    if missing:
+        raise ImportError(f"Brrr's library {path}, version {loaded.brrr_version().decode()}, is older "
+                          f"than this package: it has no {missing[0]}; install the one of the "
+                          "package's version")
     return loaded
 
 

@@ -160,8 +160,12 @@ class Refusals(unittest.TestCase):
             m.run({"x": floats(1, 2)})
         with self.assertRaisesRegex(ValueError, "'x'"):
             m.run({"x": array.array("i", [1, 2, 3])})
-        with self.assertRaisesRegex(ValueError, "xx"):
+        with self.assertRaisesRegex(ValueError, "no input 'xx'; there are: x"):
             m.run({"xx": floats(1, 2, 3)})
+        g = brrr.Graph()
+        g.output("y", g.input("tokens", (3,)) * 2)
+        with self.assertRaisesRegex(ValueError, "no input 'token'; did you mean 'tokens'"):
+            g.compile().run({"token": floats(1, 2, 3)})
         with self.assertRaisesRegex(ValueError, "precision"):
             brrr.load("x.onnx", precission="bf16")
         with self.assertRaisesRegex(brrr.Error, "nowhere"):
@@ -383,6 +387,19 @@ class Training(Runs):
                                 os.listdir(run))
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
+    def test_ctrl_c_ends_a_loop_of_ones_own(self):
+        with brrr.Run(**self.options(max_steps=10**6)) as run:
+            timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                for _ in run:
+                    pass
+            timer.join()
+            done = run.steps_done
+            run.save_state(self.path("state"))
+            self.assertEqual(os.listdir(self.path("state")), [f"checkpoint-{done:06}"])
+            self.assertEqual(run.step().step, done + 1)
+
     def test_runs_in_two_threads(self):
         found = {}
 
@@ -466,6 +483,25 @@ class Package(unittest.TestCase):
             return float(subprocess.check_output([sys.executable, "-c", code]))
 
         self.assertLess(min(import_seconds() for _ in range(5)), 0.05)
+
+    def test_other_libraries(self):
+        def said(code, **environment):
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                  env={**os.environ, **environment})
+            self.assertEqual(done.returncode, 1)
+            return done.stderr.strip().splitlines()[-1]
+
+        version = "brrr.version()"
+        self.assertRegex(said("import brrr; " + version, BRRR_LIBRARY="libc.so.6"),
+                         "ImportError: libc.so.6 is not Brrr's library")
+        self.assertRegex(said("import brrr; " + version, BRRR_LIBRARY="/nowhere.so"),
+                         "ImportError: Brrr's library /nowhere.so could not be loaded")
+        newer = "import brrr; brrr._library._STATUS['brrr_of_later'] = []; " + version
+        self.assertRegex(said(newer), r"version \d\S+, is older than this package: it has no "
+                                      "brrr_of_later")
+        other = "import brrr; brrr._library.ABI_VERSION += 1; " + version
+        self.assertRegex(said(other), r"compiled for interface \d+ of Brrr, and this library, "
+                                      r"version \d\S+, has interface \d+")
 
     def test_version(self):
         self.assertRegex(brrr.version(), r"^\d+\.\d+\.\d+$")

@@ -72,7 +72,7 @@ std::vector<Memory> results(const Graph& g, const reference::Tensors& in,
 }
 
 TEST(LentInputs, GiveTheBitsOfCopies) {
-  for (uint32_t seed = 0; seed < 200; ++seed) {
+  for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}; {}", seed, test::rerun()));
     const Graph g = test::RandomGraph(seed).graph();
     const reference::Tensors in = test::random_inputs(g, seed, -1, 1, 5);
