@@ -105,6 +105,8 @@ _STATUS = {
     "brrr_run_plan": [_handle, POINTER(PlanStruct)],
     "brrr_run_forecast": [_handle, c_int, POINTER(c_double)],
     "brrr_run_parameter": [_handle, c_char_p, _out],
+    "brrr_run_time_steps": [_handle, c_int],
+    "brrr_run_profile": [_handle, _out],
     "brrr_run_save": [_handle, c_char_p],
     "brrr_run_save_state": [_handle, c_char_p],
     "brrr_run_load_state": [_handle, c_char_p],

@@ -168,6 +168,16 @@ class Run(c.Handle):
         """Bytes of arrays of your own batches that the library copied: see Module.copied_bytes."""
         return c.lib().brrr_run_copied_bytes(self._open_handle)
 
+    def time_steps(self, on=True):
+        """Times every kernel of the steps from here on, or no more."""
+        with self._use():
+            c.call("brrr_run_time_steps", self._open_handle, 1 if on else 0)
+
+    def profile(self):
+        """What the kernels of the timed steps took, the slowest first: a line each."""
+        with self._use():
+            return c.take_text(c.made("brrr_run_profile", self._open_handle)).decode()
+
     def parameter(self, name):
         """The numbers of a parameter now: a Tensor of its own memory."""
         with self._use():

@@ -8,6 +8,9 @@
 
 namespace brrr::train {
 
+// What programs of Session::evaluate() may take for themselves: this share of the arena, or this.
+constexpr int64_t kArenaShare = 8, kLeastForEvaluations = int64_t{16} << 20;
+
 Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend& backend,
                  const SessionOptions& options)
     : options_(options),
@@ -132,6 +135,7 @@ bool Session::has_panels() const {
 
 void Session::allocate() {
   engine_.allocate();
+  evaluations_.set_budget(std::max(kLeastForEvaluations, engine_.arena_bytes() / kArenaShare));
   if (scales_gradients())
     engine_.write_scalar(optim::kScaleState, static_cast<float>(options_.scaler.initial));
 }

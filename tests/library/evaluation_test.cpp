@@ -120,6 +120,13 @@ TEST_F(Evaluations, NeedOnlyTheInputsOfTheirOutputs) {
   EXPECT_GT(run.evaluate(g, {"loss"}, batch_of(2, 1)).at("loss"), 0);
 }
 
+TEST_F(Evaluations, OfGraphsThatAreMadeForEachGiveTheSame) {
+  brrr::Run run = trained();
+  const double wanted = run.evaluate(net(4), {"loss"}, batch_of(4, 1)).at("loss");
+  for (int i = 0; i < 300; ++i)
+    ASSERT_EQ(run.evaluate(net(4), {"loss"}, batch_of(4, 1)).at("loss"), wanted) << i;
+}
+
 TEST_F(Evaluations, WhatIsWrongIsNamed) {
   brrr::Run run = trained();
   const std::vector<Batch> batches = {batch_of(8, 1)};

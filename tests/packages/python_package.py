@@ -316,6 +316,17 @@ class Training(Runs):
         with self.assertRaises(TypeError):
             run.evaluate(batch, graph=half)
 
+    def test_timed_steps_show_their_kernels(self):
+        g, batch = regression()
+        run = brrr.Run(g, max_steps=3)
+        with self.assertRaisesRegex(ValueError, "no step was timed"):
+            run.profile()
+        run.time_steps()
+        run.step(batch)
+        run.time_steps(False)
+        run.step(batch)
+        self.assertIn("1 step timed", run.profile())
+
     def test_the_plan_forecasts_the_step(self):
         g, batch = regression()
         seconds = brrr.Run(g, max_steps=1).plan().step_seconds
