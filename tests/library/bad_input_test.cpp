@@ -5,6 +5,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -169,6 +170,20 @@ TEST(BadInput, NullHandlesAreRefusedByEveryFunction) {
   EXPECT_EQ(brrr_run_copied_bytes(nullptr), 0);
   EXPECT_EQ(brrr_run_steps_done(nullptr), 0);
 }
+
+#if defined(BRRR_SANITIZED)
+TEST(BadInput, MemoryThatIsFreedTooEarlyIsFoundByAddressSanitizer) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a child of fork() alone would be refused
+  brrr::Module m = linear_graph().compile();
+  const auto run = [&] {
+    auto memory = std::make_unique<float[]>(8);
+    const Tensor tokens = Tensor::borrow<float>({4, 2}, memory.get());
+    memory.reset();
+    m.run({{"tokens", tokens}, {"y", Tensor(brrr::f32, {4, 1})}});
+  };
+  EXPECT_DEATH(run(), "heap-use-after-free");
+}
+#endif
 
 TEST(BadInput, AnotherInterfaceNamesBothVersions) {
   EXPECT_EQ(brrr_require_abi(BRRR_ABI_VERSION + 1), BRRR_USAGE);
