@@ -154,6 +154,11 @@ BRRR_API brrr_status brrr_module_run(brrr_module* module, const char* const* nam
                                      brrr_tensor* const* inputs, size_t count,
                                      const char* const* wanted, size_t wanted_count,
                                      brrr_tensors** outputs);
+/* Bytes of inputs that were copied since the module was opened. An input is read where it lies, and
+ * not copied, unless the module runs on another device than the processor, its address is no
+ * multiple of an element's size, or shapes depend on data, so that the run consists of several
+ * programs. Outputs have memory of their own. */
+BRRR_API int64_t brrr_module_copied_bytes(const brrr_module* module);
 
 /* Vectors of texts, f32 [texts, D], with the bits of `brrr embed`. */
 typedef struct brrr_embedder brrr_embedder;
@@ -287,14 +292,37 @@ typedef struct brrr_step {
  * the same names in each. */
 BRRR_API brrr_status brrr_run_step(brrr_run* run, const char* const* names,
                                    brrr_tensor* const* tensors, size_t count, brrr_step* step);
+/* Bytes of tensors of your own batches that were copied since the run was made: see
+ * brrr_module_copied_bytes(). A step whose loss is not finite keeps a copy of its batches. */
+BRRR_API int64_t brrr_run_copied_bytes(const brrr_run* run);
 /* The loss on the run's validation data, or without dropout on one micro-batch of your own. */
 BRRR_API brrr_status brrr_run_evaluate(brrr_run* run, const char* const* names,
                                        brrr_tensor* const* tensors, size_t count, double* loss);
+/* The means of numbers that an evaluation graph computes from batches, weighted by their rows: no
+ * dropout, no gradient, and the run's parameters as they are now, by their names. graph: of your
+ * own, with parameters of the run alone; NULL: the run's own graph, whose batches have all of its
+ * inputs that the outputs need. outputs: names of outputs f32[]. tensors: `count` for each of
+ * `batch_count` batches, one batch after the other, with the same names in each. means[i] is of
+ * outputs[i]; rows, which may be NULL, gets the rows of all batches. A batch has as many rows as
+ * the first axis of its first tensor says. A graph is compiled at its first use and kept. */
+BRRR_API brrr_status brrr_run_evaluate_graph(brrr_run* run, const brrr_graph* graph,
+                                             const char* const* outputs, size_t output_count,
+                                             const char* const* names, brrr_tensor* const* tensors,
+                                             size_t count, size_t batch_count, double* means,
+                                             int64_t* rows);
 /* Steps that the options ask for, and steps done. */
 BRRR_API int64_t brrr_run_max_steps(const brrr_run* run);
 BRRR_API int64_t brrr_run_steps_done(const brrr_run* run);
-/* Micro-batches of a step. */
+/* Micro-batches of a step: of this process, where several train together. */
 BRRR_API int64_t brrr_run_accumulation(const brrr_run* run);
+/* Which of the processes that train together this one is, from 0, and how many there are. A
+ * launcher (brrr launch, mpirun, torchrun, srun) starts them; each makes the same calls. */
+BRRR_API int64_t brrr_run_rank(const brrr_run* run);
+BRRR_API int64_t brrr_run_ranks(const brrr_run* run);
+/* The rows (first axis) of all processes, those of rank 0 first, on each of them. most_rows: cuts
+ * off what a last batch repeats; -1: all. Processes may give different numbers of rows. */
+BRRR_API brrr_status brrr_run_gather(brrr_run* run, const brrr_tensor* rows, int64_t most_rows,
+                                     brrr_tensor** all);
 
 typedef struct brrr_plan {
   int64_t parameter_bytes, state_bytes, activation_bytes; /* of the arena */
@@ -303,6 +331,11 @@ typedef struct brrr_plan {
   int64_t limit_bytes;                                    /* that it had to keep */
 } brrr_plan;
 BRRR_API brrr_status brrr_run_plan(const brrr_run* run, brrr_plan* plan);
+/* How long a step will take: a forecast from the compiled programs and the measured rates of this
+ * machine's processor, without reading data. 0: unknown, as on another device, and where the rates
+ * were never measured. measure: not 0: then measures them now, in a few seconds, and keeps them in
+ * the cache folder, as `brrr plan` does. */
+BRRR_API brrr_status brrr_run_forecast(const brrr_run* run, int measure, double* step_seconds);
 /* A parameter's numbers now, f32 or its own dtype. */
 BRRR_API brrr_status brrr_run_parameter(brrr_run* run, const char* name, brrr_tensor** tensor);
 /* The model's folder (Hugging Face), or of your own graph model.safetensors and graph.txt. */

@@ -53,9 +53,9 @@ inline std::string taken(char* text) {
 
 /// Calls the interface once for each process: the library must be the header's.
 inline void require_library() {
-  static const brrr_status status = brrr_require_abi(BRRR_ABI_VERSION);
-  if (status != BRRR_OK)
-    throw Error(status, "this program was compiled for another interface of Brrr than the library");
+  static const std::string refusal =
+      brrr_require_abi(BRRR_ABI_VERSION) == BRRR_OK ? "" : brrr_last_error();
+  if (!refusal.empty()) throw Error(BRRR_USAGE, refusal);
 }
 
 template <typename T, void (*kFree)(T*)>

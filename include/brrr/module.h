@@ -64,6 +64,11 @@ class Module {
     return list;
   }
 
+  /// Bytes of inputs that were copied since the module was opened. An input is read where it lies,
+  /// unless the module runs on another device than the processor, its address is no multiple of an
+  /// element's size, or shapes depend on data, so that a run consists of several programs.
+  int64_t copied_bytes() const { return brrr_module_copied_bytes(handle_.get()); }
+
   /// Takes over a handle of the C interface.
   explicit Module(brrr_module* made) : handle_(made) {}
 

@@ -15,9 +15,11 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -38,12 +40,31 @@ struct StepResult {
   int64_t tokens = 0;     // of a model of `brrr train`
 };
 
-/// The bytes of a run before its first step.
+/// The bytes of a run, and the time of its steps, before the first.
 struct Plan {
   int64_t parameter_bytes = 0, state_bytes = 0, activation_bytes = 0;  // of the arena
   int64_t arena_bytes = 0;                                             // exact
   int64_t process_bytes = 0;  // forecast of the process' peak
   int64_t limit_bytes = 0;    // that it had to keep
+  double step_seconds = 0;    // forecast without reading data; 0: unknown
+};
+
+/// Means of an evaluation, by the names of outputs.
+struct Evaluation {
+  std::map<std::string, double> means;
+  int64_t rows = 0;  // that they are means of
+  double at(const std::string& output) const { return means.at(output); }
+  /// Adds the rows of another evaluation of the same outputs: that of a smaller last batch, which
+  /// needs a graph of its own size.
+  Evaluation& operator+=(const Evaluation& other) {
+    const auto all = static_cast<double>(rows + other.rows);
+    for (auto& [name, mean] : means)
+      mean = (static_cast<double>(rows) * mean +
+              static_cast<double>(other.rows) * other.means.at(name)) /
+             (all > 0 ? all : 1);
+    rows += other.rows;
+    return *this;
+  }
 };
 
 // Optimizers: what is not given has the default of `brrr train`.
@@ -66,10 +87,12 @@ struct RunOptions {
   std::string remat = "none";     // recomputation: none, all, blocks, auto
   std::string memory_limit = {};  // "6GiB"; "": what there is
   std::string device = "auto";
-  int64_t threads = 0;        // 0: as many as the process may use
-  int64_t max_steps = 0;      // 0: the default of `brrr train`; of batches of one's own: no limit
-  double max_grad_norm = 1;   // 0: no clipping
-  std::string schedule = {};  // of the learning rate: cosine, linear, constant, ...
+  int64_t threads = 0;       // 0: as many as the process may use
+  int64_t max_steps = 0;     // 0: the default of `brrr train`; of batches of one's own: no limit
+  double max_grad_norm = 1;  // 0: no clipping
+  /// Of the learning rate: cosine or linear, which end at max_steps, constant, or
+  /// constant_with_warmup. "": cosine, and constant for batches of one's own.
+  std::string schedule = {};
   int64_t warmup_steps = -1;  // -1: the default
   int64_t seed = 1337;
   Options more = {};  // any other options of `brrr train`
@@ -215,6 +238,7 @@ class Run {
   template <typename Optimizer, typename Batches>
   Prepared prepare(const Graph& graph, const Optimizer& optimizer, Batches batches,
                    const std::string& loss = "loss") {
+    require_end_of_schedule();
     Options o = all_options(optimizer);
     if (options_.schedule.empty()) o.emplace_back("lr-scheduler-type", "constant");
     if (options_.max_steps > 0) o.emplace_back("max-steps", std::to_string(options_.max_steps));
@@ -227,6 +251,17 @@ class Run {
     std::fprintf(stderr, "step %lld: loss %.4f, grad norm %.3g, lr %.3g, %.1f ms\n",
                  static_cast<long long>(r.step), r.loss, r.grad_norm, r.learning_rate,
                  1e3 * r.seconds);
+  }
+  /// Which of the processes that train together this one is, and how many there are: a launcher
+  /// (brrr launch, mpirun, torchrun, srun) has started them, and each runs this program.
+  int64_t rank() const { return brrr_run_rank(run_.get()); }
+  int64_t ranks() const { return brrr_run_ranks(run_.get()); }
+  /// The rows (first axis) of all ranks, in their order, on each of them; at most `rows` of them,
+  /// so that what the last batch repeats does not count twice.
+  Tensor gather_for_metrics(const Tensor& own, int64_t rows = -1) const {
+    brrr_tensor* all = nullptr;
+    detail::check(brrr_run_gather(run_.get(), own.handle(), rows, &all));
+    return Tensor(all);
   }
   /// The loss on the run's own validation data.
   double evaluate() { return evaluate(Batch()); }
@@ -243,12 +278,32 @@ class Run {
         brrr_run_evaluate(run().get(), names.data(), tensors.data(), names.size(), &loss));
     return loss;
   }
-  Plan plan() const {
+  /// Means over batches, weighted by their rows, of outputs f32[] of the run's own graph: no
+  /// dropout, no gradient, the parameters as they are now. batches: as prepare() takes them; each
+  /// has as many rows as the first axis of its first tensor says.
+  template <typename Batches>
+  Evaluation evaluate(const std::vector<std::string>& outputs, Batches batches) {
+    return evaluate_graph(nullptr, outputs, next_of(std::move(batches)));
+  }
+  /// The same of another graph, whose parameters are those of the run by their names. It is
+  /// compiled at its first use and kept; the weights are not copied.
+  template <typename Batches>
+  Evaluation evaluate(const Graph& graph, const std::vector<std::string>& outputs,
+                      Batches batches) {
+    return evaluate_graph(graph.handle().get(), outputs, next_of(std::move(batches)));
+  }
+  /// The step's time is a forecast by measured rates of this machine's processor. measure: where
+  /// they were never measured, measures them now, in a few seconds, and keeps them.
+  Plan plan(bool measure = false) const {
     brrr_plan p{};
     detail::check(brrr_run_plan(run().get(), &p));
-    return {p.parameter_bytes, p.state_bytes,   p.activation_bytes,
-            p.arena_bytes,     p.process_bytes, p.limit_bytes};
+    Plan plan{p.parameter_bytes, p.state_bytes,   p.activation_bytes,
+              p.arena_bytes,     p.process_bytes, p.limit_bytes};
+    detail::check(brrr_run_forecast(run().get(), measure ? 1 : 0, &plan.step_seconds));
+    return plan;
   }
+  /// Bytes of tensors of one's own batches that were copied: see Module::copied_bytes().
+  int64_t copied_bytes() const { return brrr_run_copied_bytes(run().get()); }
   /// Times every kernel of the steps from here on, or no more.
   void time_steps(bool on = true) { detail::check(brrr_run_time_steps(run().get(), on ? 1 : 0)); }
   /// What the kernels of the timed steps took, the slowest first: a line each.
@@ -323,15 +378,51 @@ class Run {
     o.insert(o.end(), r.more.begin(), r.more.end());
     return o;
   }
+  void require_end_of_schedule() const {
+    if (options_.max_steps > 0 || (options_.schedule != "cosine" && options_.schedule != "linear"))
+      return;
+    for (const auto& [name, value] : options_.more)
+      if (name == "max-steps" || name == "max_steps" || name == "lr-decay-steps" ||
+          name == "lr_decay_steps")
+        return;
+    throw Error(BRRR_USAGE,
+                "the schedule " + options_.schedule + " needs max_steps, where the rate ends");
+  }
   void create(const brrr_graph* graph, const std::string& loss, const Options& options) {
     brrr_run* made = nullptr;
     const std::vector<brrr_option> o = detail::to_c(options);
     detail::check(brrr_run_create(graph, loss.c_str(), o.data(), o.size(), &made));
     run_ = std::shared_ptr<brrr_run>(made, &brrr_run_free);
   }
+  Evaluation evaluate_graph(const brrr_graph* graph, const std::vector<std::string>& outputs,
+                            const Loader::Next& next) {
+    std::vector<double> sums(outputs.size()), means(outputs.size());
+    Evaluation all;
+    while (const std::optional<Batch> batch = next()) {
+      std::vector<const char*> names;
+      std::vector<brrr_tensor*> tensors;
+      for (const auto& [name, tensor] : *batch) {
+        names.push_back(name.c_str());
+        tensors.push_back(tensor.handle());
+      }
+      const std::vector<const char*> wanted = detail::to_c(outputs);
+      int64_t rows = 0;
+      detail::check(brrr_run_evaluate_graph(run().get(), graph, wanted.data(), wanted.size(),
+                                            names.data(), tensors.data(), names.size(), 1,
+                                            means.data(), &rows));
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(rows) * means[i];
+      all.rows += rows;
+    }
+    if (all.rows == 0) throw Error(BRRR_USAGE, "an evaluation takes batches; got none");
+    for (size_t i = 0; i < sums.size(); ++i)
+      all.means[outputs[i]] = sums[i] / static_cast<double>(all.rows);
+    return all;
+  }
   template <typename Batches>
   static Loader::Next next_of(Batches batches) {
-    if constexpr (std::is_invocable_r_v<std::optional<Batch>, Batches&>) {
+    if constexpr (std::is_same_v<Batches, Batch>) {  // one batch
+      return next_of(std::vector<Batch>(1, std::move(batches)));
+    } else if constexpr (std::is_invocable_r_v<std::optional<Batch>, Batches&>) {
       return Loader::Next(std::move(batches));
     } else {
       const auto kept = std::make_shared<Batches>(std::move(batches));

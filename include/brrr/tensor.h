@@ -63,7 +63,8 @@ constexpr DType dtype_for() {
   }
 }
 
-/// A tensor. Copies share the memory.
+/// A tensor. Copies share the memory. What is computed from tensors reads them where they lie: they
+/// must not change meanwhile.
 class Tensor {
  public:
   Tensor() : Tensor(DType::f32, {0}) {}

@@ -15,12 +15,12 @@ Brrr: start processes by "spawn".
 from ._graph import Graph, Value
 from ._library import Error, InvalidError, NoMemoryError, Stopped
 from ._module import Module, Port, load
-from ._run import Plan, Run, Step, train
+from ._run import Evaluation, Plan, Run, Step, train
 from ._tensor import Tensor
 from ._text import ChatTemplate, Embedder, Generator, Tokenizer, embed, generate
 
-__all__ = ["ChatTemplate", "Embedder", "Error", "Generator", "Graph", "InvalidError", "Module",
-           "NoMemoryError", "Plan", "Port", "Run", "Step", "Stopped", "Tensor", "Tokenizer",
+__all__ = ["ChatTemplate", "Embedder", "Error", "Evaluation", "Generator", "Graph", "InvalidError",
+           "Module", "NoMemoryError", "Plan", "Port", "Run", "Step", "Stopped", "Tensor", "Tokenizer",
            "Value", "embed", "generate", "load", "on_note", "train", "version"]
 
 _note = None

@@ -100,8 +100,14 @@ _STATUS = {
     "brrr_run_create": [_handle, c_char_p, _options, c_size_t, _out],
     "brrr_run_step": [_handle, _texts, _handles, c_size_t, POINTER(StepStruct)],
     "brrr_run_evaluate": [_handle, _texts, _handles, c_size_t, POINTER(c_double)],
+    "brrr_run_evaluate_graph": [_handle, _handle, _texts, c_size_t, _texts, _handles, c_size_t,
+                                c_size_t, POINTER(c_double), POINTER(c_int64)],
     "brrr_run_plan": [_handle, POINTER(PlanStruct)],
+    "brrr_run_gather": [_handle, _handle, c_int64, _out],
+    "brrr_run_forecast": [_handle, c_int, POINTER(c_double)],
     "brrr_run_parameter": [_handle, c_char_p, _out],
+    "brrr_run_time_steps": [_handle, c_int],
+    "brrr_run_profile": [_handle, _out],
     "brrr_run_save": [_handle, c_char_p],
     "brrr_run_save_state": [_handle, c_char_p],
     "brrr_run_load_state": [_handle, c_char_p],
@@ -122,12 +128,16 @@ _PLAIN = {
     "brrr_tensors_name": (c_char_p, [_handle, c_size_t]),
     "brrr_module_input_count": (c_size_t, [_handle]),
     "brrr_module_output_count": (c_size_t, [_handle]),
+    "brrr_module_copied_bytes": (c_int64, [_handle]),
+    "brrr_run_copied_bytes": (c_int64, [_handle]),
     "brrr_tokenizer_size": (c_int32, [_handle]),
     "brrr_tokenizer_begin": (c_int32, [_handle]),
     "brrr_tokenizer_end": (c_int32, [_handle]),
     "brrr_run_max_steps": (c_int64, [_handle]),
     "brrr_run_steps_done": (c_int64, [_handle]),
     "brrr_run_accumulation": (c_int64, [_handle]),
+    "brrr_run_rank": (c_int64, [_handle]),
+    "brrr_run_ranks": (c_int64, [_handle]),
 }
 _PLAIN.update({f"brrr_{kind}_free": (None, [_handle]) for kind in
                ("tensor", "tensors", "module", "embedder", "generator", "tokenizer",
@@ -164,14 +174,20 @@ def _load():
     except OSError as error:
         raise ImportError(f"Brrr's library {path} could not be loaded: {error}; install Brrr, or "
                           "name the library in BRRR_LIBRARY") from None
-    for name, arguments in _STATUS.items():
+    declared = {name: (c_int, arguments) for name, arguments in _STATUS.items()}
+    declared.update(_PLAIN)
+    missing = [name for name in declared if not hasattr(loaded, name)]
+    for name in declared.keys() - set(missing):
         function = getattr(loaded, name)
-        function.restype, function.argtypes = c_int, arguments
-    for name, (result, arguments) in _PLAIN.items():
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
+        function.restype, function.argtypes = declared[name]
+    if {"brrr_require_abi", "brrr_last_error", "brrr_version"} & set(missing):
+        raise ImportError(f"{path} is not Brrr's library")
     if loaded.brrr_require_abi(ABI_VERSION) != 0:
         raise ImportError(loaded.brrr_last_error().decode())
+    if missing:
+        raise ImportError(f"Brrr's library {path}, version {loaded.brrr_version().decode()}, is older "
+                          f"than this package: it has no {missing[0]}; install the one of the "
+                          "package's version")
     return loaded
 
 

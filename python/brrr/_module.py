@@ -55,6 +55,13 @@ class Module(c.Handle):
         del keep
         return take_all(found)
 
+    @property
+    def copied_bytes(self):
+        """Bytes of inputs that the library copied since the module was opened. An input is read
+        where it lies, unless the module runs on another device than the processor, its address is
+        no multiple of an element's size, or shapes depend on data."""
+        return c.lib().brrr_module_copied_bytes(self._open_handle)
+
     def __call__(self, *arrays, **named_arrays):
         """run() with inputs in the order of ``self.inputs`` or by keyword. Returns the Tensor of a
         module with one output, else a dict of them."""

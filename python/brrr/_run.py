@@ -2,19 +2,36 @@
 
 import json
 from collections import namedtuple
-from ctypes import byref, c_double, c_void_p
+from ctypes import byref, c_double, c_int64, c_void_p
 
 from . import _library as c
 from ._graph import Graph
-from ._tensor import Tensor, named
+from ._tensor import Tensor, named, to_tensor
 
 Step = namedtuple("Step", "step loss grad_norm learning_rate loss_scale seconds tokens")
 Step.__doc__ = """A step that is done. step: steps done, this one included; loss: mean over the step's
 micro-batches; grad_norm: before clipping (not finite: the step changed nothing); loss_scale: of fp16
 gradients, else 1; seconds: waiting for data included; tokens: trained on in this step."""
-Plan = namedtuple("Plan", [name for name, _ in c.PlanStruct._fields_])
+Plan = namedtuple("Plan", [name for name, _ in c.PlanStruct._fields_] + ["step_seconds"])
 Plan.__doc__ = """Bytes of a run: of parameters, optimizer state and activations in the arena, of the arena
-(exact), of the process at its peak (forecast), and the limit that it has to keep."""
+(exact), of the process at its peak (forecast), and the limit that it has to keep. step_seconds: how
+long a step will take, a forecast; None where it is unknown."""
+
+
+class Evaluation(dict):
+    """Means by the names of outputs; rows: of how many rows. Sums of evaluations are weighted by
+    rows."""
+
+    def __init__(self, means, rows):
+        super().__init__(means)
+        self.rows = rows
+
+    def __add__(self, other):
+        if not isinstance(other, Evaluation):
+            return NotImplemented
+        rows = self.rows + other.rows
+        return Evaluation({name: (self[name] * self.rows + other[name] * other.rows) / max(rows, 1)
+                           for name in self}, rows)
 
 
 def _step_of(struct):
@@ -96,9 +113,19 @@ class Run(c.Handle):
         while self.steps_done < self.max_steps:
             yield self.step()
 
-    def evaluate(self, batch=None):
+    def evaluate(self, batch=None, outputs=None, graph=None):
         """The loss on the run's validation data, or, without dropout, on one micro-batch for a
-        graph."""
+        graph.
+
+        outputs: names of outputs f32[] of the run's graph, or of another `graph` whose parameters are
+            the run's by their names. Then `batch` is an iterable of batches, and the result an
+            Evaluation: the mean of each output, weighted by rows (the first axis of a batch's first
+            array). Dropout is off; the graph is compiled at its first use and kept.
+        """
+        if outputs is not None:
+            return self._evaluate_graph(batch, outputs, graph)
+        if graph is not None:
+            raise TypeError("outputs: expected the names of the graph's outputs to average")
         loss = c_double()
         names, tensors, count, keep = named(batch or {}, "input")
         with self._use():
@@ -106,11 +133,68 @@ class Run(c.Handle):
         del keep
         return loss.value
 
-    def plan(self):
-        """What the run needs, in bytes: a Plan."""
-        plan = c.PlanStruct()
+    def _evaluate_graph(self, batches, outputs, graph):
+        if graph is not None and not isinstance(graph, Graph):
+            raise TypeError(f"graph: expected a brrr.Graph; got {type(graph).__name__}")
+        outputs = [outputs] if isinstance(outputs, str) else list(outputs)
+        wanted, wanted_count = c.texts(outputs, "the name of an output")
+        sums, rows = [0.0] * wanted_count, 0
+        for batch in [batches] if hasattr(batches, "items") else batches:
+            names, tensors, count, keep = named(batch, "input")
+            means, batch_rows = (c_double * wanted_count)(), c_int64()
+            with self._use():
+                c.call("brrr_run_evaluate_graph", self._open_handle,
+                       graph._open_handle if graph else None, wanted, wanted_count, names, tensors,
+                       count, 1, means, byref(batch_rows))
+            del keep
+            sums = [total + batch_rows.value * mean for total, mean in zip(sums, means)]
+            rows += batch_rows.value
+        if rows == 0:
+            raise ValueError("an evaluation takes batches; got none")
+        return Evaluation({name: total / rows for name, total in zip(outputs, sums)}, rows)
+
+    def plan(self, measure=False):
+        """What the run needs: a Plan. The step's time is a forecast by measured rates of this
+        machine's processor. measure: where they were never measured, measures them now, in a few
+        seconds, and keeps them."""
+        plan, seconds = c.PlanStruct(), c_double()
         c.call("brrr_run_plan", self._open_handle, byref(plan))
-        return Plan(*[getattr(plan, name) for name in Plan._fields])
+        c.call("brrr_run_forecast", self._open_handle, 1 if measure else 0, byref(seconds))
+        return Plan(*[getattr(plan, name) for name, _ in c.PlanStruct._fields_],
+                    seconds.value or None)
+
+    @property
+    def copied_bytes(self):
+        """Bytes of arrays of your own batches that the library copied: see Module.copied_bytes."""
+        return c.lib().brrr_run_copied_bytes(self._open_handle)
+
+    def time_steps(self, on=True):
+        """Times every kernel of the steps from here on, or no more."""
+        with self._use():
+            c.call("brrr_run_time_steps", self._open_handle, 1 if on else 0)
+
+    def profile(self):
+        """What the kernels of the timed steps took, the slowest first: a line each."""
+        with self._use():
+            return c.take_text(c.made("brrr_run_profile", self._open_handle)).decode()
+
+    @property
+    def rank(self):
+        """Which of the processes that train together this one is, from 0."""
+        return c.lib().brrr_run_rank(self._open_handle)
+
+    @property
+    def ranks(self):
+        """How many processes train together: brrr launch, mpirun, torchrun or srun starts them."""
+        return c.lib().brrr_run_ranks(self._open_handle)
+
+    def gather_for_metrics(self, array, rows=None):
+        """The rows (first axis) of all ranks in their order, on each of them: a Tensor. rows: at
+        most so many, so that what a last batch repeats does not count twice."""
+        own = to_tensor(array, "what ranks gather")
+        with self._use():
+            return Tensor(c.made("brrr_run_gather", self._open_handle, own._open_handle,
+                                 -1 if rows is None else rows))
 
     def parameter(self, name):
         """The numbers of a parameter now: a Tensor of its own memory."""
@@ -172,4 +256,4 @@ def train(on_step=None, **options):
     return result
 
 
-__all__ = ["Plan", "Run", "Step", "train"]
+__all__ = ["Evaluation", "Plan", "Run", "Step", "train"]

@@ -13,7 +13,7 @@
 #include "insight/pages/live_page.h"
 #include "machine/device.h"
 #include "runtime/ranks/communicator.h"
-#include "runtime/ranks/place.h"
+#include "train/ranks.h"
 #include "train/run_folder.h"
 #include "train/tasks/picture_data.h"
 #include "train/text_samples.h"
@@ -145,26 +145,13 @@ train::TrainResult train_watched(const train::TrainOptions& options,
   }
 }
 
-/// Connects this process with the other ranks of the run that a launcher started it for; null:
-/// there are none. Only the first one talks to people.
-std::shared_ptr<Communicator> join_ranks(train::TrainOptions& options) {
-  const RankPlace place = find_place();
-  if (place.ranks == 1) return nullptr;
-  if (options.ranks != 1 && options.ranks != place.ranks)
-    usage_error("--ranks {}: {} has started {}; leave --ranks out", options.ranks, place.source,
-                place.ranks);
-  options.ranks = place.ranks;
-  if (place.rank > 0) set_tell_sink([](std::string_view) {});
-  return std::make_shared<Communicator>([&] {
-    return open_transport(place, {.kind = options.comm, .timeout_seconds = options.rank_timeout});
-  });
-}
-
 }  // namespace
 
 int train_main(const train::TrainOptions& given) {
   train::TrainOptions options = given;
-  const std::shared_ptr<Communicator> communicator = join_ranks(options);
+  const std::shared_ptr<Communicator> communicator = train::join_ranks(options);
+  const bool is_first = communicator == nullptr || communicator->rank() == 0;
+  if (!is_first) set_tell_sink([](std::string_view) {});  // the first rank talks to people
   std::optional<insight::LivePage> live;
   train::TrainResult result;
   try {
@@ -173,8 +160,7 @@ int train_main(const train::TrainOptions& given) {
     set_tell_sink({});  // every rank says what ended it
     throw;
   }
-  if (communicator != nullptr && communicator->rank() > 0)
-    return result.signal == 0 ? 0 : 128 + result.signal;
+  if (!is_first) return result.signal == 0 ? 0 : 128 + result.signal;
   if (result.signal != 0 && result.steps == 0) {
     tell(
         "\nstopped by a signal before the first step, so there is no checkpoint; begin again with "

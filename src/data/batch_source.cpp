@@ -95,6 +95,14 @@ std::vector<Batch::Row> Batch::rows(int64_t of_equal_length) const {
   return list;
 }
 
+Batch Batch::owned() const {
+  Batch copy = *this;
+  for (Tensor& t : copy.tensors)
+    if (const std::span<const std::byte> bytes = t.bytes(); t.is_borrowed())
+      t.numbers = std::vector(bytes.begin(), bytes.end());
+  return copy;
+}
+
 size_t Batch::Tensor::size() const {
   return std::visit([](const auto& list) { return list.size(); }, numbers);
 }

@@ -81,8 +81,12 @@ void check_options(const BatchOptions& options);
 struct Batch {
   struct Tensor {
     std::string_view name;  // a literal: batches outlive their source
-    /// The last kind holds the bytes of any other dtype.
-    std::variant<std::vector<int32_t>, std::vector<float>, std::vector<std::byte>> numbers;
+    /// Bytes hold the numbers of any other dtype; a span is memory of others, which outlives the
+    /// step that the batch is given to.
+    std::variant<std::vector<int32_t>, std::vector<float>, std::vector<std::byte>,
+                 std::span<const std::byte>>
+        numbers;
+    bool is_borrowed() const { return std::holds_alternative<std::span<const std::byte>>(numbers); }
 
     size_t size() const;
     std::span<const std::byte> bytes() const;
@@ -122,6 +126,8 @@ struct Batch {
   /// The numbers of the tensor `name`; none where the batch has no such tensor.
   const std::vector<int32_t>& ids(std::string_view name) const { return get<int32_t>(name); }
   const std::vector<float>& values(std::string_view name) const { return get<float>(name); }
+  /// The same batch with memory of its own.
+  Batch owned() const;
   /// The elements of the first tensor.
   size_t positions() const { return tensors.empty() ? 0 : tensors[0].size(); }
 

@@ -46,14 +46,19 @@ int64_t Runner::tensor_bytes(const Graph* next) const {
   return output_copies_ * bytes[0] + (output_copies_ > 0 && bytes.size() > 1 ? bytes[1] : 0);
 }
 
-void Runner::compile(std::span<const PortValues> inputs, const std::vector<std::string>& wanted) {
-  for (const PortValues& each : inputs) is_complete_ = session_->prepare(each, wanted);
-  machine::trim_heap();
-  room_.measure(session_->engine(), tensor_bytes() + beside_);
+void Runner::prepare(std::span<const PortValues> inputs, const std::vector<std::string>& wanted) {
+  prepare_by([&] {
+    for (const PortValues& each : inputs) is_complete_ = session_->prepare(each, wanted);
+  });
 }
 
-void Runner::prepare(std::span<const PortValues> inputs, const std::vector<std::string>& wanted) {
-  compile(inputs, wanted);
+void Runner::prepare_by(const std::function<void()>& compile) {
+  const auto compile_and_measure = [&] {
+    compile();
+    machine::trim_heap();
+    room_.measure(session_->engine(), tensor_bytes() + beside_);
+  };
+  compile_and_measure();
   const auto lies_in_panels = [](const StateInfo& state) {
     return state.type.storage.layout != Layout::rows;
   };
@@ -64,7 +69,7 @@ void Runner::prepare(std::span<const PortValues> inputs, const std::vector<std::
     session_.reset();
     session_ = std::make_unique<RunnableSession>(runnable_, backend, options_);
     room_.measure(session_->engine(), beside_);
-    compile(inputs, wanted);
+    compile_and_measure();
   }
   room_.check(session_->engine());
   is_prepared_ = true;
@@ -80,6 +85,12 @@ void Runner::run_into(PortValues& outputs, const PortValues& inputs,
                       const std::vector<std::string>& wanted, Timeline* timeline) {
   if (!is_prepared_) prepare(inputs, wanted);
   room_.run([&] { session_->run_into(outputs, inputs, wanted, timeline); });
+}
+
+void Runner::run_views(const TensorViews& inputs, const std::vector<std::string>& wanted,
+                       const RunnableSession::SeeOutput& see) {
+  if (!is_prepared_) prepare_by([&] { is_complete_ = session_->prepare(inputs, wanted); });
+  room_.run([&] { session_->run_views(inputs, wanted, see); });
 }
 
 OutputView Runner::run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted,

@@ -4,6 +4,7 @@
 // panels, which are memory for time, they are read where they lie in the file. Where sizes depend
 // on data, the first program is known beforehand, and the engine's limit holds for later ones.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,6 +45,10 @@ class Runner {
   void run_into(PortValues& outputs, const PortValues& inputs,
                 const std::vector<std::string>& wanted = {}, Timeline* timeline = nullptr);
 
+  /// RunnableSession::run_views(), prepared where nothing was.
+  void run_views(const TensorViews& inputs, const std::vector<std::string>& wanted,
+                 const RunnableSession::SeeOutput& see);
+
   /// RunnableSession::run_in_place(), prepared where nothing was.
   OutputView run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted = {},
                           Timeline* timeline = nullptr);
@@ -57,7 +62,8 @@ class Runner {
   /// Outputs as the caller gets them, and what one program hands to the next.
   int64_t tensor_bytes(const Graph* next = nullptr) const;
   RunnableOptions watched(RunnableOptions options);
-  void compile(std::span<const PortValues> inputs, const std::vector<std::string>& wanted);
+  /// `compile` prepares programs of the session and sets is_complete_.
+  void prepare_by(const std::function<void()>& compile);
 
   Room room_;
   int64_t beside_, output_copies_;

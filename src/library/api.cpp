@@ -3,11 +3,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <set>
 
+#include "base/integers.h"
 #include "base/tell.h"
 
 namespace brrr::library {
@@ -119,25 +121,29 @@ Shape shape_of(const int64_t* sizes, int rank) {
   return shape;
 }
 
-std::unique_ptr<brrr_tensor> own(HostTensor tensor) {
+std::unique_ptr<brrr_tensor> new_tensor(DType dtype, const Shape& shape) {
+  constexpr size_t kAlignment = 64;
   auto made = std::make_unique<brrr_tensor>();
-  made->dtype = tensor.dtype;
-  for (int axis = 0; axis < tensor.shape.rank(); ++axis)
-    made->sizes.push_back(tensor.shape.size(axis));
-  const auto kept = std::make_shared<std::vector<std::byte>>(std::move(tensor.bytes));
-  made->data = kept->data();
-  made->bytes = kept->size();
-  made->keep = kept;
+  made->dtype = dtype;
+  for (int axis = 0; axis < shape.rank(); ++axis) made->sizes.push_back(shape.size(axis));
+  made->bytes = static_cast<size_t>(shape.elements()) * brrr::bytes_of(dtype);
+  const size_t room = round_up(std::max<size_t>(made->bytes, 1), kAlignment);
+  made->data = std::aligned_alloc(kAlignment, room);
+  if (made->data == nullptr) throw std::bad_alloc();
+  made->keep = std::shared_ptr<void>(made->data, &std::free);
+  std::memset(made->data, 0, room);
   return made;
 }
 
-HostTensor host_tensor(const brrr_tensor& tensor) {
-  HostTensor copy;
-  copy.dtype = tensor.dtype;
-  copy.shape = Shape(tensor.sizes);
-  const auto* bytes = static_cast<const std::byte*>(tensor.data);
-  copy.bytes.assign(bytes, bytes + tensor.bytes);
-  return copy;
+std::unique_ptr<brrr_tensor> tensor_of(const Type& type, std::span<const std::byte> bytes) {
+  auto made = new_tensor(type.dtype, type.shape);
+  BRRR_CHECK(bytes.size() == made->bytes, "{} bytes for {}", bytes.size(), type.str());
+  std::ranges::copy(bytes, static_cast<std::byte*>(made->data));
+  return made;
+}
+
+std::span<const std::byte> bytes_of(const brrr_tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.data), tensor.bytes};
 }
 
 std::vector<std::pair<std::string, const brrr_tensor*>> named(const char* const* names,

@@ -5,13 +5,15 @@
 #include <brrr/brrr_c.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
-#include "base/host_tensor.h"
 #include "base/options.h"
+#include "base/shape.h"
+#include "ir/graph.h"
 
 /// A tensor over memory that `keep` holds.
 struct brrr_tensor {
@@ -66,10 +68,11 @@ brrr_dtype to_c(DType dtype);
 /// Throws UserError for a rank or a size that no tensor has.
 Shape shape_of(const int64_t* sizes, int rank);
 
-/// A tensor that owns `tensor`.
-std::unique_ptr<brrr_tensor> own(HostTensor tensor);
-/// A copy.
-HostTensor host_tensor(const brrr_tensor& tensor);
+/// Zeros in memory of the tensor's own, aligned for vectors.
+std::unique_ptr<brrr_tensor> new_tensor(DType dtype, const Shape& shape);
+/// A copy of row-major bytes.
+std::unique_ptr<brrr_tensor> tensor_of(const Type& type, std::span<const std::byte> bytes);
+std::span<const std::byte> bytes_of(const brrr_tensor& tensor);
 /// Named tensors, each name once. Throws UserError (usage) for NULL and for a name that comes
 /// twice.
 std::vector<std::pair<std::string, const brrr_tensor*>> named(const char* const* names,

@@ -3,6 +3,7 @@
 #include "library/graphs.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "ir/text.h"
 #include "library/modules.h"
@@ -85,6 +86,11 @@ std::shared_ptr<const WeightSource> weights_of(
 
 }  // namespace
 
+uint64_t new_graph_id() {
+  static std::atomic<uint64_t> last = 0;
+  return ++last;
+}
+
 FloatWeights initial_weights(const brrr_graph& graph, uint32_t seed) {
   return [fills = graph.fills, shapes = graph.shapes, seed](std::string_view name,
                                                             std::span<float> to) {
@@ -100,7 +106,10 @@ FloatWeights initial_weights(const brrr_graph& graph, uint32_t seed) {
 }  // namespace brrr::library
 
 brrr_status brrr_graph_create(brrr_graph** graph) {
-  return guarded([&] { checked(graph, "graph") = new brrr_graph; });
+  return guarded([&] {
+    brrr_graph*& out = checked(graph, "graph");
+    out = new brrr_graph;
+  });
 }
 
 brrr_status brrr_graph_parse(const char* text, brrr_graph** graph) {
@@ -117,15 +126,18 @@ brrr_status brrr_graph_parse(const char* text, brrr_graph** graph) {
 void brrr_graph_free(brrr_graph* graph) { delete graph; }
 
 brrr_status brrr_graph_text(const brrr_graph* graph, char** text) {
-  return guarded([&] { checked(text, "text") = copy_of(print(checked(graph, "graph").graph)); });
+  return guarded([&] {
+    char*& out = checked(text, "text");
+    out = copy_of(print(checked(graph, "graph").graph));
+  });
 }
 
 brrr_status brrr_graph_input(brrr_graph* graph, const char* name, brrr_dtype dtype,
                              const int64_t* sizes, int rank, brrr_value* value) {
   return guarded([&] {
-    checked(value, "value") =
-        to_c(checked(graph, "graph")
-                 .graph.input(text_of(name, "name"), shape_of(sizes, rank), dtype_of(dtype)));
+    brrr_value& out = checked(value, "value");
+    out = to_c(checked(graph, "graph")
+                   .graph.input(text_of(name, "name"), shape_of(sizes, rank), dtype_of(dtype)));
   });
 }
 
@@ -160,6 +172,7 @@ brrr_status brrr_graph_call(brrr_graph* graph, const char* op, const brrr_value*
                             size_t capacity, size_t* result_count) {
   return guarded([&] {
     brrr_graph& g = checked(graph, "graph");
+    if (capacity > 0) checked(results, "the list of results");
     std::vector<ValueId> ids;
     for (size_t i = 0; i < operand_count; ++i)
       ids.push_back(value_in(g.graph, checked(operands + i, "the list of operands")).id);
@@ -168,7 +181,7 @@ brrr_status brrr_graph_call(brrr_graph* graph, const char* op, const brrr_value*
     const size_t count = g.graph.node(made).results.size();
     if (result_count != nullptr) *result_count = count;
     for (size_t i = 0; i < std::min(count, capacity); ++i)
-      checked(results + i, "the list of results") = {made, static_cast<uint32_t>(i)};
+      results[i] = {made, static_cast<uint32_t>(i)};
   });
 }
 

@@ -10,8 +10,16 @@
 #include "library/api.h"
 #include "models/parameters.h"
 
+namespace brrr::library {
+
+/// Tells graphs of this process apart: 1, 2, ...
+uint64_t new_graph_id();
+
+}  // namespace brrr::library
+
 struct brrr_graph {
   brrr::Graph graph;
+  const uint64_t id = brrr::library::new_graph_id();
   std::map<std::string, brrr::models::Fill, std::less<>> fills;
   std::map<std::string, brrr::Shape, std::less<>> shapes;  // of parameters
   int64_t next_stream = 0;                                 // of random numbers of dropout

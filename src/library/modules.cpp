@@ -113,18 +113,23 @@ brrr_status brrr_module_run(brrr_module* module, const char* const* names,
   return guarded([&] {
     brrr_tensors*& out = checked(outputs, "outputs");
     brrr_module& m = checked(module, "module");
-    PortValues given;
+    TensorViews given;
     for (const auto& [name, tensor] : named(names, inputs, count))
-      given.emplace(name, host_tensor(*tensor));
-    PortValues results =
-        m.runner->run(given, texts_of(wanted, wanted_count, "the name of an output"));
+      given.emplace(name, HostTensorView{tensor->dtype, Shape(tensor->sizes), bytes_of(*tensor)});
+    std::map<std::string, std::unique_ptr<brrr_tensor>> results;
+    m.runner->run_views(
+        given, texts_of(wanted, wanted_count, "the name of an output"),
+        [&](const std::string& name, const Type& type, std::span<const std::byte> bytes) {
+          results[name] = tensor_of(type, bytes);
+        });
     auto made = std::make_unique<brrr_tensors>();
-    for (const Port& port : m.runnable->outputs()) {
-      const auto at = results.find(port.name);
-      if (at == results.end()) continue;
-      at->second.tensor();  // a list has no place here
-      made->list.emplace_back(port.name, own(std::move(at->second.tensors[0])));
-    }
+    for (const Port& port : m.runnable->outputs())
+      if (const auto at = results.find(port.name); at != results.end())
+        made->list.emplace_back(port.name, std::move(at->second));
     out = made.release();
   });
+}
+
+int64_t brrr_module_copied_bytes(const brrr_module* module) {
+  return module == nullptr ? 0 : module->runner->session().engine().copied_input_bytes();
 }

@@ -67,7 +67,7 @@ brrr_status brrr_tensor_create(brrr_dtype dtype, const int64_t* sizes, int rank,
     brrr_tensor*& out = checked(tensor, "tensor");
     const Shape shape = shape_of(sizes, rank);
     checked_bytes(dtype_of(dtype), shape);
-    out = own(HostTensor(dtype_of(dtype), shape)).release();
+    out = new_tensor(dtype_of(dtype), shape).release();
   });
 }
 

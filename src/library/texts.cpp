@@ -184,13 +184,14 @@ brrr_status brrr_embed(brrr_embedder* embedder, const char* const* texts, size_t
                    input.ids.size() + input.left_out, e.longest);
     }
     const auto width = static_cast<size_t>(e.open.vectors->width());
-    HostTensor made(DType::f32, Shape({static_cast<int64_t>(count), e.open.vectors->width()}));
-    const std::span<float> numbers = made.as<float>();
+    auto made =
+        new_tensor(DType::f32, Shape({static_cast<int64_t>(count), e.open.vectors->width()}));
+    const std::span numbers(static_cast<float*>(made->data), count * width);
     e.open.vectors->run(infer::rows_of(inputs), [&](size_t row, std::span<const float> vector) {
       infer::check_finite(vector, where(row));
       std::ranges::copy(vector, numbers.subspan(row * width, width).begin());
     });
-    out = own(std::move(made)).release();
+    out = made.release();
   });
 }
 
@@ -283,7 +284,8 @@ brrr_status brrr_tokenizer_encode(const brrr_tokenizer* tokenizer, const char* t
     const std::vector<int32_t> found =
         checked(tokenizer, "tokenizer")
             .tokenizer->encode(whole, {.add_special_tokens = special != 0});
-    out = own(HostTensor::of<int32_t>({std::ssize(found)}, found)).release();
+    out = tensor_of({DType::i32, Shape({std::ssize(found)})}, std::as_bytes(std::span(found)))
+              .release();
   });
 }
 

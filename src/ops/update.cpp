@@ -168,7 +168,8 @@ void evaluate_update(const UpdateRule& r, const EvalContext& c) {
   for (size_t i = 0; i < at.n; ++i) {
     const RefTensor& param = *c.in[at.param(i)];
     const double decay = decays[i] ? c.node.attrs.get<double>("weight_decay") : 0;
-    const ElementRule change = r.rule(c.node.attrs, lr, t, decay, whole_shape(c.node.attrs, i, param.type.shape));
+    const ElementRule change =
+        r.rule(c.node.attrs, lr, t, decay, whole_shape(c.node.attrs, i, param.type.shape));
     for (size_t j = 0; j < param.data.size(); ++j) {
       for (size_t k = 0; k < r.states; ++k) state[k] = c.in[at.state(k, i)]->data[j];
       double p = param.data[j];

@@ -79,8 +79,9 @@ void update_by_muon(Update& u, const Group& group) {
     u.scale = clipped * 0.0 + 1.0;  // 1, or NaN where gradients are not finite
     Attrs attrs{{"rate", u.options.muon_rate}};
     if (any_shard) attrs.set("whole_shapes", std::move(whole_shapes));
-    u.append(Op::muon, matrices, [](const Trained&) { return std::vector<Update::State>{}; },
-             std::move(attrs));
+    u.append(
+        Op::muon, matrices, [](const Trained&) { return std::vector<Update::State>{}; },
+        std::move(attrs));
     u.scale = clipped;
   }
   update_by_adamw(u, others);

@@ -320,11 +320,16 @@ Engine::Place Engine::state_to_write(std::string_view name) {
   return place;
 }
 
-Engine::Place Engine::input_place(size_t program, std::string_view name) const {
+NodeId Engine::input_node(size_t program, std::string_view name) const {
   const auto at = slot(program).inputs.find(name);
   BRRR_CHECK(at != slot(program).inputs.end(), "the program has no input '{}'", name);
+  return at->second;
+}
+
+Engine::Place Engine::input_place(size_t program, std::string_view name) const {
+  const NodeId node = input_node(program, name);
   const Program& p = bound(program);
-  return {p.address({at->second, 0}), p.graph().type({at->second, 0}).bytes()};
+  return {p.address({node, 0}), p.graph().type({node, 0}).bytes()};
 }
 
 Engine::Place Engine::output_place(size_t program, std::string_view name) const {
@@ -384,14 +389,34 @@ void Engine::write_scalar(std::string_view name, float value) {
 // --------------------------------------------------------------------------------------
 
 void Engine::copy_input(size_t program, std::string_view name, std::span<const std::byte> bytes) {
+  if (const NodeId input = input_node(program, name); bound(program).is_lent(input))
+    bound(program).place_input(input, nullptr);
   const Place place = input_place(program, name);
   BRRR_CHECK(static_cast<int64_t>(bytes.size()) == place.bytes, "input '{}' has {} bytes, got {}",
              name, place.bytes, bytes.size());
   device_->copy_in(place.data, bytes.data(), place.bytes);
 }
 
+bool Engine::lend_input(size_t program, const Call::Input& input) {
+  Program& p = bound(program);
+  const NodeId node = input_node(program, input.name);
+  const Type& type = p.graph().type({node, 0});
+  const bool is_aligned = reinterpret_cast<uintptr_t>(input.bytes.data()) %
+                              static_cast<uintptr_t>(bytes_of(type.dtype)) ==
+                          0;
+  if (!device_->is_host() || !is_aligned || std::ssize(input.bytes) != type.bytes() ||
+      input.bytes.empty())
+    return false;
+  p.place_input(node, input.bytes.data());
+  return true;
+}
+
 void Engine::set_inputs(const Call& call) {
-  for (const Call::Input& in : call.inputs) copy_input(call.program, in.name, in.bytes);
+  for (const Call::Input& in : call.inputs) {
+    if (in.is_lent && lend_input(call.program, in)) continue;
+    if (in.is_lent) copied_input_bytes_ += std::ssize(in.bytes);
+    copy_input(call.program, in.name, in.bytes);
+  }
 }
 
 std::optional<Program::Origin> Engine::first_non_finite(const Call& call) {
@@ -458,6 +483,7 @@ std::vector<std::vector<float>> Engine::run_staged(std::span<const Call> calls) 
   for (const Call& call : calls) {
     bound(call.program).prepare();
     for (const Call::Input& in : call.inputs) {
+      if (in.is_lent) copied_input_bytes_ += std::ssize(in.bytes);
       const Place to = input_place(call.program, in.name);
       BRRR_CHECK(static_cast<int64_t>(in.bytes.size()) == to.bytes,
                  "input '{}' has {} bytes, got {}", in.name, to.bytes, in.bytes.size());

@@ -57,6 +57,10 @@ struct Call {
   struct Input {
     std::string_view name;
     std::span<const std::byte> bytes;
+    /// The bytes stay until the outputs of the run were read, so that the program may read them
+    /// where they lie. They are copied on another device than the host, and where their address is
+    /// no multiple of the element's size.
+    bool is_lent = false;
   };
   size_t program = 0;
   std::vector<Input> inputs;
@@ -169,6 +173,8 @@ class Engine {
   /// One call after the other, as one piece of work where the device can keep it; returns the
   /// scalars of each.
   std::vector<std::vector<float>> run(std::span<const Call> calls, Timeline* timeline = nullptr);
+  /// Bytes of lent inputs that were copied nevertheless, since the engine was made.
+  int64_t copied_input_bytes() const { return copied_input_bytes_; }
   /// Program::first_non_finite() of the call.
   std::optional<Program::Origin> first_non_finite(const Call& call);
   /// Program::run_and_look() of the call.
@@ -234,6 +240,7 @@ class Engine {
   Place state_place(std::string_view name) const;
   Place state_to_write(std::string_view name);
   void fill_place(Place place, const std::function<void(std::span<std::byte>)>& fill);
+  NodeId input_node(size_t program, std::string_view name) const;
   Place input_place(size_t program, std::string_view name) const;
   Place output_place(size_t program, std::string_view name) const;
   void copy_input(size_t program, std::string_view name, std::span<const std::byte> bytes);
@@ -241,6 +248,7 @@ class Engine {
   bool can_stage(std::span<const Call> calls) const;
   std::vector<std::vector<float>> run_staged(std::span<const Call> calls);
   void set_inputs(const Call& call);
+  bool lend_input(size_t program, const Call::Input& input);
   std::byte* host(Place place) const;
   int64_t staging_bytes() const;
 
@@ -261,6 +269,7 @@ class Engine {
   Arena temporary_;
   uint64_t temporary_count_ = 0;  // of the regions that there were
   int64_t most_calls_ = 1;
+  int64_t copied_input_bytes_ = 0;
   std::unique_ptr<Staging> staging_;  // of another device than the host
   int64_t staging_bytes_ = 0;
 };

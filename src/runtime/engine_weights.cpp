@@ -302,6 +302,7 @@ void Engine::refresh(size_t program) {
   std::map<std::string, std::vector<std::byte>> inputs;
   const Graph& g = slot(program).program.graph();
   for (NodeId id : g.inputs(InputKind::data)) {
+    if (bound(program).is_lent(id)) continue;  // it lies elsewhere
     const Place place = input_place(program, g.input_name(id));
     std::vector<std::byte>& kept = inputs[g.input_name(id)];
     kept.resize(static_cast<size_t>(place.bytes));

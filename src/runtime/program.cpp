@@ -186,6 +186,7 @@ void Program::bind(Device& device, std::byte* temporary, std::byte* constant,
                    const std::function<std::byte*(NodeId)>& state) {
   device_ = &device;
   buffers_.clear();
+  lent_.clear();
   for (const Buffer& b : plan_.buffers) {
     if (b.region == MemoryRegion::state)
       buffers_.push_back(state(b.state));
@@ -264,6 +265,36 @@ void Program::finish_asynchronous() {
 
 std::byte* Program::address(ValueId v) const {
   return buffers_[plan_.buffer(v)] + plan_.offset_in[v.node][v.port];
+}
+
+const std::vector<Program::InputRead>& Program::reads_of(NodeId input) {
+  const auto [at, is_new] = input_reads_.try_emplace(input);
+  if (!is_new) return at->second;
+  const uint32_t buffer = plan_.buffer({input, 0});
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const auto& operands = graph_.node(steps_[s].node).operands;
+    for (size_t i = 0; i < operands.size(); ++i)
+      if (plan_.buffer(operands[i]) == buffer)
+        at->second.push_back({s, i, plan_.offset_in[operands[i].node][operands[i].port]});
+  }
+  return at->second;
+}
+
+void Program::place_input(NodeId input, const std::byte* lent) {
+  BRRR_CHECK(device_ != nullptr && device_->is_host(), "only the host reads inputs where they lie");
+  BRRR_CHECK(graph_.input_kind(input) == InputKind::data, "only data inputs are lent");
+  std::byte*& place = buffers_[plan_.buffer({input, 0})];
+  if (lent == nullptr) {
+    const auto at = lent_.find(input);
+    if (at == lent_.end()) return;
+    place = at->second;
+    lent_.erase(at);
+  } else {
+    lent_.try_emplace(input, place);
+    place = const_cast<std::byte*>(lent);  // kernels never write to a data input
+  }
+  for (const InputRead& read : reads_of(input))
+    steps_[read.step].in[read.operand] = place + read.offset;
 }
 
 void Program::prepare() {
@@ -354,8 +385,8 @@ void Program::run_and_look(const Look& look) {
 std::optional<Program::Origin> Program::first_non_finite() {
   std::vector<std::byte> room;
   const auto worst = [&](ValueId v) { return finiteness(graph_.type(v), on_host(v, room)); };
-  const bool goes_on = std::ranges::any_of(
-      steps_, [](const Step& step) { return step.kernel->is_collective(); });
+  const bool goes_on =
+      std::ranges::any_of(steps_, [](const Step& step) { return step.kernel->is_collective(); });
   std::optional<Origin> origin;
   for (NodeId id : graph_.inputs())
     if (!origin && worst({id, 0}) != Finiteness::finite) origin = {describe(id), 0};

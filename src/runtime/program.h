@@ -3,6 +3,7 @@
 // knows what memory it needs; Engine gives it the memory.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,11 @@ class Program {
             const std::function<std::byte*(NodeId)>& state);
   /// Where the content of a value stands: of inputs before the run, of outputs after it.
   std::byte* address(ValueId v) const;
+  /// Makes the program read a data input at `lent`, on the host, until it is bound again or the
+  /// input is placed again; null: at its own place, from which it was read before. `lent` must have
+  /// the alignment of an element, and the program never writes there.
+  void place_input(NodeId input, const std::byte* lent);
+  bool is_lent(NodeId input) const { return lent_.contains(input); }
 
   /// Computes the constants, once; a run does it by itself.
   void prepare();
@@ -93,6 +99,12 @@ class Program {
   };
   void find_awaited();
   void finish_asynchronous();
+  /// An operand of a step that lies in the buffer of a data input.
+  struct InputRead {
+    size_t step, operand;
+    int64_t offset;
+  };
+  const std::vector<InputRead>& reads_of(NodeId input);
   /// Queues a run; `queued` is told each node, as soon as its kernel or copy is queued.
   void queue(const std::function<void(NodeId)>& queued);
   void run_marked(Timeline& timeline);
@@ -107,6 +119,8 @@ class Program {
   std::vector<Step> constant_steps_, steps_;
   Device* device_ = nullptr;
   std::vector<std::byte*> buffers_;
+  std::map<NodeId, std::byte*> lent_;  // data inputs that lie elsewhere, with their own places
+  std::map<NodeId, std::vector<InputRead>> input_reads_;
   bool constants_ready_ = false;
   bool has_run_ = false;               // since it was bound
   std::unique_ptr<Marks> marks_;       // between the kernels of a run, once one was timed

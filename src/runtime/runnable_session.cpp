@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "base/memory.h"
+#include "base/options.h"
 #include "base/sha256.h"
 
 namespace brrr {
@@ -15,23 +16,31 @@ constexpr int64_t kProgramShare = 8, kLeastForPrograms = int64_t{16} << 20;
 // Bytes of an element of a RefTensor.
 constexpr int64_t kKnownBytes = 8;
 
-Type type_of(const HostTensor& t) { return {t.dtype, t.shape}; }
+/// HostTensor or HostTensorView.
+template <typename T>
+Type type_of(const T& t) {
+  return {t.dtype, t.shape};
+}
 
-RefTensor reference(const HostTensor& t) { return read_tensor(type_of(t), t.bytes.data()); }
+RefTensor reference(const Type& type, std::span<const std::byte> bytes) {
+  return read_tensor(type, bytes.data());
+}
+RefTensor reference(const HostTensor& t) { return reference(type_of(t), t.bytes); }
 
 /// The dtype and the sizes of a tensor as part of a key.
-void append_type(std::string& key, const HostTensor& t) {
-  key += static_cast<char>(t.dtype);
-  key += static_cast<char>(t.shape.rank());
-  for (int axis = 0; axis < t.shape.rank(); ++axis) {
-    const int64_t size = t.shape.size(axis);
+void append_type(std::string& key, DType dtype, const Shape& shape) {
+  key += static_cast<char>(dtype);
+  key += static_cast<char>(shape.rank());
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const int64_t size = shape.size(axis);
     key.append(reinterpret_cast<const char*>(&size), sizeof size);
   }
   key += ';';
 }
 
 /// The content of a tensor as part of a key: its bytes, or a digest where they are many.
-void append_content(std::string& key, const HostTensor& t) {
+template <typename T>
+void append_content(std::string& key, const T& t) {
   constexpr size_t kMostInKey = 256;
   key += type_of(t).str();
   key += ':';
@@ -57,6 +66,21 @@ std::string text_of(const std::vector<std::pair<std::string, int64_t>>& sizes) {
 PipelineOptions without_dump(PipelineOptions options) {
   options.dump_folder.clear();
   return options;
+}
+
+/// Throws UserError where the tensor is none that the port takes.
+void check_tensor(const Port& port, const Type& type, const std::byte* data) {
+  bool fits = type.dtype == port.dtype;
+  if (port.has_shape && std::ssize(port.dims) != type.shape.rank()) fits = false;
+  for (size_t i = 0; fits && i < port.dims.size(); ++i) {
+    const int64_t size = port.dims[i].size;
+    fits = size < 0 || size == type.shape.size(static_cast<int>(i));
+  }
+  if (!fits) user_error("the input '{}' must be {}; got {}", port.name, port.str(), type.str());
+  for (int64_t i = 0; port.lowest && i < type.shape.elements(); ++i)
+    if (const double number = load_as_double(type.dtype, data, i);
+        number < static_cast<double>(*port.lowest))
+      user_error("the input '{}' must be at least {}; got {}", port.name, *port.lowest, number);
 }
 
 std::string element_name(const std::string& list, size_t i) {
@@ -94,6 +118,19 @@ PortValues values_of(const std::vector<std::string>& wanted,
 
 }  // namespace
 
+/// A tensor that goes into a program; its shape and bytes are those of a HostTensor or of a view.
+struct RunnableSession::FedTensor {
+  DType dtype;
+  const Shape& shape;
+  std::span<const std::byte> bytes;
+  bool is_lent;  // see Call::Input
+
+  FedTensor(const HostTensor& t)  // NOLINT(google-explicit-constructor)
+      : dtype(t.dtype), shape(t.shape), bytes(t.bytes), is_lent(false) {}
+  FedTensor(const HostTensorView& t)  // NOLINT(google-explicit-constructor)
+      : dtype(t.dtype), shape(t.shape), bytes(t.bytes), is_lent(true) {}
+};
+
 const HostTensor& PortValue::tensor() const {
   if (kind != Kind::tensor) user_error("the value is a list of {} tensors", tensors.size());
   return tensors[0];
@@ -124,32 +161,39 @@ RunnableSession::RunnableSession(std::shared_ptr<const Runnable> runnable, const
 
 RunnableSession::~RunnableSession() = default;
 
-void RunnableSession::check(const PortValues& inputs) const {
+const Port& RunnableSession::input_named(const std::string& name) const {
   const auto& ports = runnable_->inputs();
-  for (const auto& [name, value] : inputs) {
-    const auto port = std::ranges::find(ports, name, &Port::name);
-    if (port == ports.end()) {
-      std::string names;
-      for (const Port& p : ports) names += (names.empty() ? "" : ", ") + p.name;
-      user_error("there is no input '{}'; there are: {}", name, names);
-    }
-    if (!port->is_tensor || value.kind != PortValue::Kind::tensor) continue;
-    const HostTensor& t = value.tensors[0];
-    const Type type = type_of(t);
-    bool fits = t.dtype == port->dtype;
-    if (port->has_shape && std::ssize(port->dims) != type.shape.rank()) fits = false;
-    for (size_t i = 0; fits && i < port->dims.size(); ++i) {
-      const int64_t size = port->dims[i].size;
-      fits = size < 0 || size == type.shape.size(static_cast<int>(i));
-    }
-    if (!fits) user_error("the input '{}' must be {}; got {}", name, port->str(), type.str());
-    for (int64_t i = 0; port->lowest && i < t.shape.elements(); ++i)
-      if (t.number(i) < static_cast<double>(*port->lowest))
-        user_error("the input '{}' must be at least {}; got {}", name, *port->lowest, t.number(i));
-  }
-  for (const Port& port : ports)
-    if (!port.is_optional && !inputs.contains(port.name))
+  const auto port = std::ranges::find(ports, name, &Port::name);
+  if (port != ports.end()) return *port;
+  std::vector<std::string> names;
+  for (const Port& p : ports) names.push_back(p.name);
+  const std::string near = nearest(name, names);
+  if (!near.empty()) user_error("there is no input '{}'; did you mean '{}'?", name, near);
+  user_error("there is no input '{}'; there are: {}", name, fmt::join(names, ", "));
+}
+
+void RunnableSession::check_missing(
+    const std::function<bool(const std::string& name)>& is_given) const {
+  for (const Port& port : runnable_->inputs())
+    if (!port.is_optional && !is_given(port.name))
       user_error("the input '{}' ({}) is missing", port.name, port.str());
+}
+
+void RunnableSession::check(const PortValues& inputs) const {
+  for (const auto& [name, value] : inputs) {
+    const Port& port = input_named(name);
+    if (!port.is_tensor || value.kind != PortValue::Kind::tensor) continue;
+    const HostTensor& t = value.tensors[0];
+    check_tensor(port, type_of(t), t.bytes.data());
+  }
+  check_missing([&](const std::string& name) { return inputs.contains(name); });
+}
+
+void RunnableSession::check(const TensorViews& inputs) const {
+  for (const auto& [name, t] : inputs)
+    if (const Port& port = input_named(name); port.is_tensor)
+      check_tensor(port, type_of(t), t.bytes.data());
+  check_missing([&](const std::string& name) { return inputs.contains(name); });
 }
 
 int64_t RunnableSession::known_bytes() const {
@@ -292,19 +336,32 @@ std::string RunnableSession::largest_that_fits(const GraphRequest& request) {
 GraphRequest RunnableSession::request_of(const PortValues& inputs,
                                          const std::vector<std::string>& wanted, Feed& feed) const {
   GraphRequest request;
-  request.wanted = wanted;
-  if (wanted.empty())
-    for (const Port& port : runnable_->outputs()) request.wanted.push_back(port.name);
+  request.wanted = outputs_of(wanted);
   for (const auto& [name, value] : inputs) {
     if (value.kind == PortValue::Kind::tensor) {
-      feed[name] = &value.tensors[0];
+      feed.emplace(name, value.tensors[0]);
       continue;
     }
     request.lists[name] = {std::ssize(value.tensors), value.kind == PortValue::Kind::none};
     for (size_t i = 0; i < value.tensors.size(); ++i)
-      feed[element_name(name, i)] = &value.tensors[i];
+      feed.emplace(element_name(name, i), value.tensors[i]);
   }
   return request;
+}
+
+GraphRequest RunnableSession::request_of(const TensorViews& inputs,
+                                         const std::vector<std::string>& wanted, Feed& feed) const {
+  GraphRequest request;
+  request.wanted = outputs_of(wanted);
+  for (const auto& [name, tensor] : inputs) feed.emplace(name, tensor);
+  return request;
+}
+
+std::vector<std::string> RunnableSession::outputs_of(const std::vector<std::string>& wanted) const {
+  if (!wanted.empty()) return wanted;
+  std::vector<std::string> names;
+  for (const Port& port : runnable_->outputs()) names.push_back(port.name);
+  return names;
 }
 
 std::string RunnableSession::key_of(const GraphRequest& request, const Feed& feed) const {
@@ -313,9 +370,9 @@ std::string RunnableSession::key_of(const GraphRequest& request, const Feed& fee
     key += name;
     key += bound_.contains(name) ? '=' : ':';
     if (bound_.contains(name))
-      append_content(key, *tensor);
+      append_content(key, tensor);
     else
-      append_type(key, *tensor);
+      append_type(key, tensor.dtype, tensor.shape);
   }
   for (const auto& [name, list] : request.lists)
     key += fmt::format("{}#{}{};", name, list.count, list.is_none ? " none" : "");
@@ -326,9 +383,9 @@ std::string RunnableSession::key_of(const GraphRequest& request, const Feed& fee
 void RunnableSession::bind(GraphRequest& request, const Feed& feed) const {
   for (const auto& [name, tensor] : feed)
     if (bound_.contains(name))
-      request.known.emplace(name, reference(*tensor));
+      request.known.emplace(name, reference(type_of(tensor), tensor.bytes));
     else
-      request.data.emplace(name, type_of(*tensor));
+      request.data.emplace(name, type_of(tensor));
 }
 
 std::string RunnableSession::go_on(GraphRequest& request, const std::string& key,
@@ -359,7 +416,7 @@ void RunnableSession::execute(Segment& segment, const Feed& feed, Timeline* time
   for (const std::string& name : segment.inputs) {
     const auto given = feed.find(name);
     BRRR_CHECK(given != feed.end(), "nothing gives '{}'", name);
-    call.inputs.push_back({name, given->second->bytes});
+    call.inputs.push_back({name, given->second.bytes, given->second.is_lent});
   }
   engine_.run(std::span(&call, 1), timeline);
 }
@@ -378,7 +435,8 @@ RunnableSession::Results RunnableSession::results_of(const Segment& segment, Res
   return results;
 }
 
-bool RunnableSession::prepare(const PortValues& inputs, const std::vector<std::string>& wanted) {
+template <typename Inputs>
+bool RunnableSession::prepare_for(const Inputs& inputs, const std::vector<std::string>& wanted) {
   check(inputs);
   for (;;) {
     Feed feed;
@@ -390,6 +448,14 @@ bool RunnableSession::prepare(const PortValues& inputs, const std::vector<std::s
       return segment->to_read.empty();
     }
   }
+}
+
+bool RunnableSession::prepare(const PortValues& inputs, const std::vector<std::string>& wanted) {
+  return prepare_for(inputs, wanted);
+}
+
+bool RunnableSession::prepare(const TensorViews& inputs, const std::vector<std::string>& wanted) {
+  return prepare_for(inputs, wanted);
 }
 
 // The first program is found by what goes in, a later one also by what was read.
@@ -410,7 +476,7 @@ RunnableSession::Segment* RunnableSession::run_chain(GraphRequest& request, Feed
     key = go_on(request, key, *segment, next);
     results_ = std::move(next);
     feed.clear();
-    for (const auto& [name, tensor] : results_) feed.emplace(name, &tensor);
+    for (const auto& [name, tensor] : results_) feed.emplace(name, tensor);
   }
 }
 
@@ -433,6 +499,27 @@ void RunnableSession::run_into(PortValues& outputs, const PortValues& inputs,
     Results results = results_of(*last, tensors_of(std::move(outputs)));
     results_.clear();
     outputs = values_of(names, last->lists, results);
+    return;
+  }
+}
+
+void RunnableSession::run_views(const TensorViews& inputs, const std::vector<std::string>& wanted,
+                                const SeeOutput& see) {
+  check(inputs);
+  for (;;) {
+    Feed feed;
+    GraphRequest request = request_of(inputs, wanted, feed);
+    const std::vector<std::string> names = request.wanted;
+    const Segment* const last = run_chain(request, feed, nullptr);
+    if (last == nullptr) continue;
+    for (const std::string& name : names) {
+      if (const auto list = last->lists.find(name); list != last->lists.end())
+        user_error("the output '{}' is a list of {} tensors", name, list->second.count);
+      const auto result = std::ranges::find(last->results, name, &Segment::Result::name);
+      BRRR_CHECK(result != last->results.end(), "the program gives no '{}'", name);
+      see(name, result->type, engine_.read_output(last->program, name, room_));
+    }
+    results_.clear();
     return;
   }
 }

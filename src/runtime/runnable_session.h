@@ -38,6 +38,14 @@ struct PortValue {
 };
 using PortValues = std::map<std::string, PortValue, std::less<>>;
 
+/// A tensor in memory of others, which a run only reads.
+struct HostTensorView {
+  DType dtype = DType::f32;
+  Shape shape;
+  std::span<const std::byte> bytes;  // as many as dtype and shape say
+};
+using TensorViews = std::map<std::string, HostTensorView, std::less<>>;
+
 /// An output where its program wrote it: valid until the next run of its session.
 struct OutputView {
   Shape shape;
@@ -75,9 +83,17 @@ class RunnableSession {
   /// The same for one output that is f32, which is not copied.
   OutputView run_in_place(const PortValues& inputs, const std::vector<std::string>& wanted = {},
                           Timeline* timeline = nullptr);
+  /// Gets an output where its program wrote it: valid during the call.
+  using SeeOutput = std::function<void(const std::string& name, const Type& type,
+                                       std::span<const std::byte> bytes)>;
+  /// The same for inputs in memory of others: programs read them there, where Engine can
+  /// (Call::Input::is_lent). Throws UserError for an output that is a list.
+  void run_views(const TensorViews& inputs, const std::vector<std::string>& wanted,
+                 const SeeOutput& see);
   /// Compiles the first program for such inputs and, where nothing was run yet, allocates nothing.
   /// True: that program is all there is; false: sizes of later ones depend on what it computes.
   bool prepare(const PortValues& inputs, const std::vector<std::string>& wanted = {});
+  bool prepare(const TensorViews& inputs, const std::vector<std::string>& wanted);
   /// Gets the memory of what was prepared and loads the weights, which the first run does else.
   void allocate();
 
@@ -98,13 +114,24 @@ class RunnableSession {
 
  private:
   struct Segment;
-  using Feed = std::map<std::string, const HostTensor*>;  // tensors by name
+  struct FedTensor;
+  using Feed = std::map<std::string, FedTensor>;  // tensors by name
   using Results = std::map<std::string, HostTensor>;
 
+  template <typename Inputs>
+  bool prepare_for(const Inputs& inputs, const std::vector<std::string>& wanted);
   void check(const PortValues& inputs) const;
+  void check(const TensorViews& inputs) const;
+  /// The port of an input. Throws UserError for a name that is no input.
+  const Port& input_named(const std::string& name) const;
+  void check_missing(const std::function<bool(const std::string& name)>& is_given) const;
   /// What is asked for, but for the inputs that are tensors: those are added to `feed`.
   GraphRequest request_of(const PortValues& inputs, const std::vector<std::string>& wanted,
                           Feed& feed) const;
+  GraphRequest request_of(const TensorViews& inputs, const std::vector<std::string>& wanted,
+                          Feed& feed) const;
+  /// Names of all outputs, or those that are wanted.
+  std::vector<std::string> outputs_of(const std::vector<std::string>& wanted) const;
   /// The key by which a first program is found: the types of the inputs, the values of those in
   /// bound_, and the outputs that are wanted.
   std::string key_of(const GraphRequest& request, const Feed& feed) const;

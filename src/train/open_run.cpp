@@ -7,7 +7,7 @@
 #include "train/mean_loss.h"
 #include "train/parts.h"
 #include "train/prepare_run.h"
-#include "train/rank_agreement.h"
+#include "train/ranks.h"
 
 namespace brrr::train {
 

@@ -9,12 +9,16 @@
 
 namespace brrr::train {
 
+// What programs of Session::evaluate() may take for themselves: this share of the arena, or this.
+constexpr int64_t kArenaShare = 8, kLeastForEvaluations = int64_t{16} << 20;
+
 Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend& backend,
                  const SessionOptions& options)
     : options_(options),
       engine_(backend),
       bindings_(engine_, {.reuse_memory = options.reuse_memory}),
-      evals_(engine_, {.reuse_memory = options.reuse_memory}) {
+      evals_(engine_, {.reuse_memory = options.reuse_memory}),
+      evaluations_(engine_, {.reuse_memory = options.reuse_memory}) {
   const StepShares& shares = options.shares;
   BRRR_CHECK(shares.local() >= 1 && shares.micro_batches % shares.slots == 0 &&
                  shares.slots % shares.ranks == 0,
@@ -147,6 +151,7 @@ bool Session::has_panels() const {
 
 void Session::allocate() {
   engine_.allocate();
+  evaluations_.set_budget(std::max(kLeastForEvaluations, engine_.arena_bytes() / kArenaShare));
   if (scales_gradients())
     engine_.write_scalar(optim::kScaleState, static_cast<float>(options_.scaler.initial));
 }
@@ -166,11 +171,16 @@ Session::Scalars Session::scalars_of(int64_t step, double loss_scale, double lea
   return s;
 }
 
-Call Session::call_with(size_t program, const io::Batch& batch, const float& loss_scale) const {
-  Call call{program, {}, {"loss"}};
+std::vector<Call::Input> Session::tensors_for(size_t program, const io::Batch& batch) const {
+  std::vector<Call::Input> inputs;
   const Graph& graph = engine_.program(program).graph();
   for (const io::Batch::Tensor& t : batch.tensors)
-    if (graph.find_input(t.name) != kNoNode) call.inputs.push_back({t.name, t.bytes()});
+    if (graph.find_input(t.name) != kNoNode) inputs.push_back({t.name, t.bytes(), t.is_borrowed()});
+  return inputs;
+}
+
+Call Session::call_with(size_t program, const io::Batch& batch, const float& loss_scale) const {
+  Call call{program, tensors_for(program, batch), {"loss"}};
   call.set("loss_scale", std::span(&loss_scale, 1));
   return call;
 }
@@ -244,8 +254,10 @@ StepResult Session::step(int64_t step, std::span<const io::Batch> micro_batches,
   const auto read = engine_.run(calls, timeline);
   result.loss = loss_of_ranks(read);
   result.grad_norm = read.back()[1];
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
-    bad_step_ = {{micro_batches.begin(), micro_batches.end()}, scale, learning_rate, step};
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+    bad_step_ = {{}, scale, learning_rate, step};
+    for (const io::Batch& batch : micro_batches) bad_step_->micro_batches.push_back(batch.owned());
+  }
   return result;
 }
 
@@ -322,6 +334,20 @@ double Session::loss_sum(const io::Batch& batch, std::vector<float>* logits) {
     logits->assign(first, first + bytes.size() / sizeof(float));
   }
   return loss;
+}
+
+std::vector<float> Session::evaluate(const std::string& key, const std::function<Graph()>& graph,
+                                     const io::Batch& batch, std::span<const std::string> outputs) {
+  const size_t program = evaluations_.get(key, "the evaluation graph", [&] {
+    PipelineOptions p = pipeline_;
+    p.dump_prefix = "own_eval_";
+    return std::vector{run_pipeline(graph(), engine_.backend().target(), p, &report_)};
+  })[0];
+  const std::array<int32_t, 2> rng_key = {static_cast<int32_t>(options_.seed), 0};
+  Call call{program, tensors_for(program, batch), {outputs.begin(), outputs.end()}};
+  if (engine_.program(program).graph().find_input("rng_key") != kNoNode)
+    call.set("rng_key", std::span<const int32_t>(rng_key));
+  return engine_.run(std::span(&call, 1))[0];
 }
 
 std::span<const float> Session::decode(int32_t token, int64_t position) {

@@ -107,6 +107,12 @@ class Session {
   /// Sum of the losses of a batch, dropout off. `logits` gets the output "logits" of `eval_graph`,
   /// which then has one.
   double loss_sum(const io::Batch& batch, std::vector<float>* logits = nullptr);
+  /// Numbers f32[] that another graph computes of a batch: a program over the same parameters.
+  /// `key` tells such graphs apart; `graph` makes the one of a key that is new, with these outputs.
+  /// Programs that were used longest ago go where the engine's limit leaves no room. After
+  /// allocate().
+  std::vector<float> evaluate(const std::string& key, const std::function<Graph()>& graph,
+                              const io::Batch& batch, std::span<const std::string> outputs);
   /// The logits [V] after `token`, which stands at `position` of a text; those before it are in the
   /// cache. Valid until the next run.
   std::span<const float> decode(int32_t token, int64_t position);
@@ -138,6 +144,8 @@ class Session {
     std::vector<std::array<int32_t, 2>> rng_keys;  // of the micro-batches
   };
   Scalars scalars_of(int64_t step, double loss_scale, double learning_rate) const;
+  /// The tensors of the batch that the program takes.
+  std::vector<Call::Input> tensors_for(size_t program, const io::Batch& batch) const;
   Call call_with(size_t program, const io::Batch& batch, const float& loss_scale) const;
   Call call_of(size_t program, const io::Batch& batch, const Scalars& scalars,
                size_t micro_batch) const;
@@ -170,6 +178,7 @@ class Session {
   Bindings evals_;  // one program each
   BatchShape usual_eval_;
   std::vector<std::string> buffers_;  // set by steps without a gradient
+  Bindings evaluations_;              // of evaluate()
   std::optional<size_t> decode_;
   std::vector<std::byte> room_;  // logits of a device whose memory is not the host's
 };

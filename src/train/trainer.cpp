@@ -16,7 +16,7 @@
 #include "train/open_run.h"
 #include "train/parts.h"
 #include "train/predict.h"
-#include "train/rank_agreement.h"
+#include "train/ranks.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
 #include "train/session.h"
@@ -138,8 +138,7 @@ class Trainer {
 
   void open_run_folder() {
     if (writes()) result_.run_dir = resume_ ? resume_->run : make_run_folder(options_);
-    if (!is_alone())
-      result_.run_dir = gather_texts(*communicator_, result_.run_dir.string())[0];
+    if (!is_alone()) result_.run_dir = gather_texts(*communicator_, result_.run_dir.string())[0];
     if (!writes()) return;
     lock(result_.run_dir);
     if (!resume_) {

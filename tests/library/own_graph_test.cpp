@@ -9,12 +9,14 @@
 #include <thread>
 
 #include "brrr/brrr.h"
+#include "library/message_of.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using brrr::Batch;
 using brrr::Tensor;
+using brrr::test::message_of;
 
 /// Removes a folder of its own at the end.
 class Folder {
@@ -53,15 +55,6 @@ std::vector<Batch> batches(int count) {
   std::vector<Batch> list;
   for (int i = 0; i < count; ++i) list.push_back(batch_of(i % 4));
   return list;
-}
-
-std::string message_of(const auto& f) {
-  try {
-    f();
-  } catch (const brrr::Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 TEST(OwnGraph, ComputesWhatItsOpsSay) {

@@ -74,6 +74,16 @@ class Tensors(unittest.TestCase):
         self.assertEqual(brrr.Tensor.zeros(()).item(), 0)
         self.assertEqual(brrr.Tensor.zeros((0, 3)).tolist(), [])
 
+    def test_inputs_are_not_copied(self):
+        m = doubling()
+        room = bytearray(64)
+        for skip in (0, 4, 8):
+            x = memoryview(room)[skip:skip + 12].cast("f")
+            x[2] = 5
+            self.assertEqual(m(x).tolist()[2], 10)
+        m(m(floats(1, 2, 3)))
+        self.assertEqual(m.copied_bytes, 0)
+
     def test_a_result_goes_in_again(self):
         m = doubling()
         self.assertEqual(m(m(floats(1, 2, 3))).tolist(), [4, 8, 12])
@@ -94,7 +104,9 @@ class Tensors(unittest.TestCase):
         x = numpy.array([1, 2, 3], "f4")
         self.assertEqual(doubling()(x).tolist(), [2, 4, 6])
         x.flags.writeable = False
-        self.assertEqual(doubling()(x).tolist(), [2, 4, 6])
+        m = doubling()
+        self.assertEqual(m(x).tolist(), [2, 4, 6])
+        self.assertEqual(m.copied_bytes, 0)
         self.assertEqual(doubling()(numpy.arange(6, dtype="f4")[::2]).tolist(), [0, 4, 8])
         self.assertEqual(doubling()([1, 2, 3]).tolist(), [2, 4, 6])
 
@@ -116,7 +128,10 @@ class Tensors(unittest.TestCase):
         a[0, 1] = 3
         self.assertEqual(t.numpy().tolist(), [[0, 3], [0, 0]])
         x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-        self.assertEqual(doubling()(x).tolist(), [2, 4, 6])
+        m = doubling()
+        self.assertEqual(m(x).tolist(), [2, 4, 6])
+        self.assertEqual(m(x[1:].new_ones(3)).tolist(), [2, 2, 2])
+        self.assertEqual(m.copied_bytes, 0)
         self.assertEqual(doubling()(torch.arange(6.0)[::2]).tolist(), [0, 4, 8])
 
 
@@ -145,8 +160,12 @@ class Refusals(unittest.TestCase):
             m.run({"x": floats(1, 2)})
         with self.assertRaisesRegex(ValueError, "'x'"):
             m.run({"x": array.array("i", [1, 2, 3])})
-        with self.assertRaisesRegex(ValueError, "xx"):
+        with self.assertRaisesRegex(ValueError, "no input 'xx'; there are: x"):
             m.run({"xx": floats(1, 2, 3)})
+        g = brrr.Graph()
+        g.output("y", g.input("tokens", (3,)) * 2)
+        with self.assertRaisesRegex(ValueError, "no input 'token'; did you mean 'tokens'"):
+            g.compile().run({"token": floats(1, 2, 3)})
         with self.assertRaisesRegex(ValueError, "precision"):
             brrr.load("x.onnx", precission="bf16")
         with self.assertRaisesRegex(brrr.Error, "nowhere"):
@@ -265,6 +284,54 @@ class Training(Runs):
         run.save(self.path("out"))
         self.assertEqual(sorted(os.listdir(self.path("out"))), ["graph.txt", "model.safetensors"])
 
+    def test_evaluation_graphs(self):
+        g, batch = regression()
+        run = brrr.Run(g, learning_rate=0.1, max_steps=10)
+        for _ in range(5):
+            run.step(batch)
+        found = run.evaluate([batch, batch], outputs=["loss"])
+        self.assertEqual(found.rows, 8)
+        self.assertAlmostEqual(found["loss"], run.evaluate(batch), 6)
+        half = brrr.Graph()
+        x, y = half.input("x", (2, 2)), half.input("y", (2, 1))
+        off = x @ half.parameter("w", (2, 1), "zeros") - y
+        half.output("square", half.square(off).mean())
+        half.output("off", off.mean())
+        parts = [{name: memoryview(values).cast("B")[at * len(values.tobytes()) // 2:
+                                                     (at + 1) * len(values.tobytes()) // 2]
+                  .cast("f", (2, values.shape[1])) for name, values in batch.items()}
+                 for at in (0, 1)]
+        whole = run.evaluate(parts, outputs=["square", "off"], graph=half)
+        self.assertAlmostEqual(whole["square"], found["loss"], 5)
+        total = (run.evaluate(parts[:1], outputs="square", graph=half) +
+                 run.evaluate(parts[1], outputs="square", graph=half))
+        self.assertEqual((total.rows, round(total["square"], 5)), (4, round(whole["square"], 5)))
+        self.assertEqual(run.copied_bytes, 0)
+        with self.assertRaisesRegex(ValueError, "did you mean 'square'"):
+            run.evaluate(parts, outputs=["squar"], graph=half)
+        with self.assertRaisesRegex(ValueError, "got none"):
+            run.evaluate([], outputs=["loss"])
+        with self.assertRaises(TypeError):
+            run.evaluate(batch, outputs=["loss"], graph="graph")
+        with self.assertRaises(TypeError):
+            run.evaluate(batch, graph=half)
+
+    def test_timed_steps_show_their_kernels(self):
+        g, batch = regression()
+        run = brrr.Run(g, max_steps=3)
+        with self.assertRaisesRegex(ValueError, "no step was timed"):
+            run.profile()
+        run.time_steps()
+        run.step(batch)
+        run.time_steps(False)
+        run.step(batch)
+        self.assertIn("1 step timed", run.profile())
+
+    def test_the_plan_forecasts_the_step(self):
+        g, batch = regression()
+        seconds = brrr.Run(g, max_steps=1).plan().step_seconds
+        self.assertTrue(seconds is None or 0 < seconds < 1, seconds)
+
     def test_accumulated_micro_batches(self):
         g, batch = regression()
         options = dict(max_steps=2, gradient_accumulation_steps=2, learning_rate=0.1)
@@ -330,6 +397,19 @@ class Training(Runs):
                 self.assertTrue(any(name.startswith("checkpoint-") for name in os.listdir(run)),
                                 os.listdir(run))
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_ctrl_c_ends_a_loop_of_ones_own(self):
+        with brrr.Run(**self.options(max_steps=10**6)) as run:
+            timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                for _ in run:
+                    pass
+            timer.join()
+            done = run.steps_done
+            run.save_state(self.path("state"))
+            self.assertEqual(os.listdir(self.path("state")), [f"checkpoint-{done:06}"])
+            self.assertEqual(run.step().step, done + 1)
 
     def test_runs_in_two_threads(self):
         found = {}
@@ -414,6 +494,25 @@ class Package(unittest.TestCase):
             return float(subprocess.check_output([sys.executable, "-c", code]))
 
         self.assertLess(min(import_seconds() for _ in range(5)), 0.05)
+
+    def test_other_libraries(self):
+        def said(code, **environment):
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                  env={**os.environ, **environment})
+            self.assertEqual(done.returncode, 1)
+            return done.stderr.strip().splitlines()[-1]
+
+        version = "brrr.version()"
+        self.assertRegex(said("import brrr; " + version, BRRR_LIBRARY="libc.so.6"),
+                         "ImportError: libc.so.6 is not Brrr's library")
+        self.assertRegex(said("import brrr; " + version, BRRR_LIBRARY="/nowhere.so"),
+                         "ImportError: Brrr's library /nowhere.so could not be loaded")
+        newer = "import brrr; brrr._library._STATUS['brrr_of_later'] = []; " + version
+        self.assertRegex(said(newer), r"version \d\S+, is older than this package: it has no "
+                                      "brrr_of_later")
+        other = "import brrr; brrr._library.ABI_VERSION += 1; " + version
+        self.assertRegex(said(other), r"compiled for interface \d+ of Brrr, and this library, "
+                                      r"version \d\S+, has interface \d+")
 
     def test_version(self):
         self.assertRegex(brrr.version(), r"^\d+\.\d+\.\d+$")

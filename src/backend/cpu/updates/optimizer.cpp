@@ -57,9 +57,8 @@ class ElementwiseUpdate final : public Kernel {
   explicit ElementwiseUpdate(const NodeView& node)
       : frame_(node, Rule::kStates, true), rule_(node.attrs()), row_(Rule::row()) {
     for (size_t i = 0; i < frame_.tensors(); ++i)
-      muon_scale_.push_back(
-          static_cast<float>(ops::muon_scale(ops::whole_shape(
-              node.attrs(), i, node.in[frame_.at().param(i)].shape))));
+      muon_scale_.push_back(static_cast<float>(
+          ops::muon_scale(ops::whole_shape(node.attrs(), i, node.in[frame_.at().param(i)].shape))));
   }
 
   void run(const KernelArgs& args) override {

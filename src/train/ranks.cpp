@@ -1,22 +1,42 @@
-#include "train/rank_agreement.h"
+#include "train/ranks.h"
 
 #include <algorithm>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "formats/json_file.h"
+#include "runtime/ranks/place.h"
 
 namespace brrr::train {
 namespace {
 
 /// Whether ranks may have other values: of what one process does for itself.
 bool may_differ(const OptionTable<TrainOptions>::Row& row) {
-  for (const char* name : {"threads", "comm", "rank-timeout", "device", "dataloader-num-workers",
-                           "dataloader-prefetch-factor", "output-dir", "run-name", "report-to", "overlap"})
+  for (const char* name :
+       {"threads", "comm", "rank-timeout", "device", "dataloader-num-workers",
+        "dataloader-prefetch-factor", "output-dir", "run-name", "report-to", "overlap"})
     if (row.name == name) return true;
   return is_per_call(row.name) && row.name != "ranks";
 }
 
 }  // namespace
+
+std::shared_ptr<Communicator> join_ranks(TrainOptions& options) {
+  const RankPlace place = find_place();
+  if (place.ranks == 1) return nullptr;
+  if (options.ranks != 1 && options.ranks != place.ranks)
+    usage_error("--ranks {}: {} has started {}; leave --ranks out", options.ranks, place.source,
+                place.ranks);
+  options.ranks = place.ranks;
+  static std::mutex mutex;
+  static std::shared_ptr<Communicator> joined;
+  const std::lock_guard lock(mutex);
+  if (!joined)
+    joined = std::make_shared<Communicator>([&] {
+      return open_transport(place, {.kind = options.comm, .timeout_seconds = options.rank_timeout});
+    });
+  return joined;
+}
 
 std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text) {
   const std::vector<int64_t> lengths = communicator.gather_values(std::ssize(text));
@@ -48,9 +68,10 @@ void check_agreement(Communicator& communicator, const TrainOptions& options,
   const std::vector<std::string> sources = gather_texts(communicator, data);
   for (size_t rank = 1; rank < sources.size(); ++rank)
     if (sources[rank] != sources[0])
-      usage_error("rank {} reads other data than rank 0: {} there, {} on rank 0; give all ranks the "
-                  "same files",
-                  rank, sources[rank], sources[0]);
+      usage_error(
+          "rank {} reads other data than rank 0: {} there, {} on rank 0; give all ranks the "
+          "same files",
+          rank, sources[rank], sources[0]);
 }
 
 }  // namespace brrr::train

@@ -1,12 +1,21 @@
 #pragma once
-// What all ranks of a run must have in common before it begins.
+// Joining the ranks of a run, and what all of them must have in common before it begins.
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/ranks/communicator.h"
 #include "train/options.h"
 
 namespace brrr::train {
+
+/// Connects this process with the other ranks of the run that a launcher started it for (the
+/// variables of torchrun, MPI, Slurm, brrr launch) and sets options.ranks; null: there are none.
+/// One connection serves all runs of a process, one after the other. Throws UserError (exit 2)
+/// where
+/// --ranks contradicts the launcher, LostRank when a rank does not come.
+std::shared_ptr<Communicator> join_ranks(TrainOptions& options);
 
 /// Compares the options of all ranks, and `data`, which identifies what each reads. Called by all
 /// ranks; throws UserError (exit 2) on all of them, naming a rank, what it has and what rank 0 has.
