@@ -278,7 +278,7 @@ bool has_other_head(const WeightSource& files, const models::Model& model) {
 }
 
 void write_model_files(const fs::path& folder, const models::Model& model,
-                       std::span<const TensorView> tensors) {
+                       std::span<const TensorView> tensors, const TensorContent& content) {
   const std::vector<models::ParameterInfo> parameters = model.parameters();
   BRRR_CHECK(tensors.size() == parameters.size(), "{} tensors, expected {}", tensors.size(),
              parameters.size());
@@ -305,7 +305,11 @@ void write_model_files(const fs::path& folder, const models::Model& model,
          std::span(zeros).first(static_cast<size_t>(shape.elements()) * bytes_of(stored))});
   // transformers before version 5 refuses a file that does not say which framework its layout is
   // of.
-  write_safetensors(folder / kSingleWeights, all, {{"format", "pt"}});
+  const auto content_of = [&](const TensorView& t) {
+    return by_name.contains(t.name) ? content(t) : t.bytes;
+  };
+  write_safetensors(folder / kSingleWeights, all, {{"format", "pt"}},
+                    content ? content_of : TensorContent());
   write_file_atomically(folder / "config.json", model.config_json(stored));
 }
 

@@ -82,6 +82,6 @@ bool has_other_head(const WeightSource& files, const models::Model& model);
 /// Writes model.safetensors and config.json into an existing folder. `tensors` are exactly the
 /// model's parameters, in any order.
 void write_model_files(const fs::path& folder, const models::Model& model,
-                       std::span<const TensorView> tensors);
+                       std::span<const TensorView> tensors, const TensorContent& content = {});
 
 }  // namespace brrr::io

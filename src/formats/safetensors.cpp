@@ -220,20 +220,27 @@ const TensorView& SafetensorsFile::get(std::string_view name) const {
   user_error("{}: there is no tensor {} among its {}", what_, in_quotes(name), index_.size());
 }
 
-void write_safetensors(const fs::path& path, std::span<const TensorView> tensors,
-                       const Metadata& metadata) {
+std::vector<const TensorView*> in_file_order(std::span<const TensorView> tensors) {
   std::vector<const TensorView*> order;
-  for (const TensorView& t : tensors) {
-    BRRR_CHECK(t.name != kMetadataKey && !t.name.empty(), "tensor name '{}'", t.name);
-    BRRR_CHECK(t.bytes.size() == static_cast<uint64_t>(t.shape.elements()) * bytes_of(t.dtype),
-               "tensor {} of {}{} has {} bytes", t.name, name_of(t.dtype), t.shape.str(),
-               t.bytes.size());
-    order.push_back(&t);
-  }
+  for (const TensorView& t : tensors) order.push_back(&t);
   std::sort(order.begin(), order.end(), [](const TensorView* a, const TensorView* b) {
     if (bytes_of(a->dtype) != bytes_of(b->dtype)) return bytes_of(a->dtype) > bytes_of(b->dtype);
     return a->name < b->name;
   });
+  return order;
+}
+
+void write_safetensors(const fs::path& path, std::span<const TensorView> tensors,
+                       const Metadata& metadata, const TensorContent& content) {
+  const auto size_of = [](const TensorView& t) {
+    return static_cast<uint64_t>(t.shape.elements()) * bytes_of(t.dtype);
+  };
+  for (const TensorView& t : tensors) {
+    BRRR_CHECK(t.name != kMetadataKey && !t.name.empty(), "tensor name '{}'", t.name);
+    BRRR_CHECK(content || t.bytes.size() == size_of(t), "tensor {} of {}{} has {} bytes", t.name,
+               name_of(t.dtype), t.shape.str(), t.bytes.size());
+  }
+  const std::vector<const TensorView*> order = in_file_order(tensors);
 
   std::string header = "{";
   if (!metadata.empty()) header += fmt::format("\"{}\":{},", kMetadataKey, Json(metadata).dump());
@@ -241,7 +248,7 @@ void write_safetensors(const fs::path& path, std::span<const TensorView> tensors
   std::map<std::string_view, int> seen;
   for (const TensorView* t : order) {
     BRRR_CHECK(seen[t->name]++ == 0, "two tensors are called {}", t->name);
-    const uint64_t end = offset + t->bytes.size();
+    const uint64_t end = offset + size_of(*t);
     header += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}},",
                           Json(t->name).dump(), format_name(t->dtype), t->shape.str(), offset, end);
     offset = end;
@@ -258,7 +265,10 @@ void write_safetensors(const fs::path& path, std::span<const TensorView> tensors
   file.out().write(header);
   for (size_t i = 0; i < order.size(); ++i) {
     if (i == order.size() / 2) fault_point("safetensors.write");
-    file.out().write(order[i]->bytes.data(), order[i]->bytes.size());
+    const std::span<const std::byte> bytes = content ? content(*order[i]) : order[i]->bytes;
+    BRRR_CHECK(bytes.size() == size_of(*order[i]), "tensor {} has {} bytes", order[i]->name,
+               bytes.size());
+    file.out().write(bytes.data(), bytes.size());
   }
   file.commit();
 }

@@ -61,11 +61,17 @@ class SafetensorsFile final : public WeightSource {
   Metadata metadata_;
 };
 
+/// The bytes of a tensor when it is written; valid until the next call.
+using TensorContent = std::function<std::span<const std::byte>(const TensorView&)>;
+
 /// Writes the file: the largest elements first, then by name, so that every tensor is aligned to
-/// its element; the data begins at a multiple of 64. Names must differ. Throws UserError when the
-/// disk does; `path` then still holds what it held before.
+/// its element; the data begins at a multiple of 64. Names must differ. With `content`, tensors
+/// need no bytes of their own. Throws UserError when the disk does; `path` then still holds what it
+/// held before.
 void write_safetensors(const fs::path& path, std::span<const TensorView> tensors,
-                       const Metadata& metadata = {});
+                       const Metadata& metadata = {}, const TensorContent& content = {});
+/// The order in which they are written.
+std::vector<const TensorView*> in_file_order(std::span<const TensorView> tensors);
 
 /// The elements of `tensor` (any float dtype) as f32. out.size() must be its number of elements.
 /// f64 is rounded to nearest; the 16-bit types are exact. Throws UserError for other dtypes.

@@ -1,7 +1,6 @@
 #include "train/run_folder.h"
 
 #include <cmath>
-#include <deque>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -92,44 +91,60 @@ TrainerState trainer_state_from_json(const std::string& text, const std::string&
 
 namespace {
 
-// States as tensors: those of the host's memory as they lie, others as copies.
-struct Tensors {
-  std::vector<io::TensorView> views;
-  std::deque<std::vector<std::byte>> copies;
-};
-
 bool writes(const Communicator* communicator) {
   return communicator == nullptr || communicator->rank() == 0;
 }
 
-Tensors tensors_of(const Engine& engine, bool parameters, Communicator* communicator) {
-  Tensors t;
-  for (const StateInfo& s : engine.states()) {
-    if (parameters ? s.kind() != InputKind::parameter : !is_kept_between_steps(s.role)) continue;
-    const Type type = whole_type(s).value_or(s.type);
-    t.views.push_back({s.name, type.dtype, type.shape,
-                       read_whole(engine, s, communicator, t.copies.emplace_back())});
-    if (!writes(communicator)) t = {};
+/// States as a file has them: whole tensors, which are read when they are written, one after the
+/// other. Ranks gather them together.
+class WholeStates {
+ public:
+  WholeStates(const Engine& engine, bool parameters, Communicator* communicator)
+      : engine_(engine), communicator_(communicator) {
+    for (const StateInfo& s : engine.states()) {
+      if (parameters ? s.kind() != InputKind::parameter : !is_kept_between_steps(s.role)) continue;
+      const Type type = whole_type(s).value_or(s.type);
+      views_.push_back({s.name, type.dtype, type.shape, {}});
+    }
   }
-  return t;
+
+  const std::vector<io::TensorView>& views() const { return views_; }
+  std::span<const std::byte> read(const io::TensorView& view) {
+    return read_whole(engine_, *engine_.find_state(view.name), communicator_, room_);
+  }
+  /// What a rank does that does not write.
+  void take_part() {
+    for (const io::TensorView* view : io::in_file_order(views_)) read(*view);
+  }
+
+ private:
+  const Engine& engine_;
+  Communicator* communicator_;
+  std::vector<io::TensorView> views_;
+  std::vector<std::byte> room_;
+};
+
+void write_states(const fs::path& file, WholeStates states, const Communicator* communicator) {
+  if (!writes(communicator)) return states.take_part();
+  io::write_safetensors(file, states.views(), {},
+                        [&](const io::TensorView& view) { return states.read(view); });
 }
 
 }  // namespace
 
 void write_parameters(const fs::path& file, const Engine& engine, Communicator* communicator) {
-  const Tensors tensors = tensors_of(engine, true, communicator);
-  if (writes(communicator)) io::write_safetensors(file, tensors.views);
+  write_states(file, {engine, true, communicator}, communicator);
 }
 
 void write_optimizer_state(const fs::path& file, const Engine& engine, Communicator* communicator) {
-  const Tensors tensors = tensors_of(engine, false, communicator);
-  if (writes(communicator)) io::write_safetensors(file, tensors.views);
+  write_states(file, {engine, false, communicator}, communicator);
 }
 
 void write_model(const fs::path& folder, const ModelParts& parts) {
-  const Tensors tensors = tensors_of(parts.engine, true, parts.communicator);
-  if (!writes(parts.communicator)) return;
-  io::write_model_files(folder, parts.model, tensors.views);
+  WholeStates states(parts.engine, true, parts.communicator);
+  if (!writes(parts.communicator)) return states.take_part();
+  io::write_model_files(folder, parts.model, states.views(),
+                        [&](const io::TensorView& view) { return states.read(view); });
   if (parts.tokenizer != nullptr) parts.tokenizer->save(folder);
   if (!parts.preprocessor.empty())
     write_file_atomically(folder / io::kPreprocessorConfig, parts.preprocessor);
