@@ -1,5 +1,6 @@
 // Whatever ends one rank of a host ends all of them with the same sentence, and leaves nothing
 // behind. Time limits here are far above what is needed, but for those under test.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include "support/forked_ranks.h"
@@ -160,6 +161,15 @@ TEST(LostRank, AnotherProgramIsRefusedByAll) {
   ranks.start(1, 2, {}, work);
   expect_part(ranks.wait(0), "rank 1 runs another build of brrr");
   expect_part(ranks.wait(1), "runs another build of brrr");
+}
+
+TEST(LostRank, AbsentMpiIsRefusedNamingItsPackages) {
+  for (const char* name : {"libmpi.so.40", "libmpich.so.12", "libmpi.so.12"})
+    if (::dlopen(name, RTLD_LAZY | RTLD_LOCAL) != nullptr) GTEST_SKIP() << name << " is installed";
+  const auto open = [] {
+    return open_transport(local_place(0, 2, test::fresh_run_id()), {.kind = "mpi"});
+  };
+  EXPECT_USER_ERROR(open(), "in the packages openmpi-bin and mpich");
 }
 
 TEST(LostRank, KindsOfCommunicationAreRefusedByName) {
