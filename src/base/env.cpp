@@ -29,7 +29,9 @@ constexpr Variable kVariables[] = {
     {"BRRR_VERIFY",
      "1: verify the graph after each pass of the compiler, as tests do; a wrong one ends the "
      "program with an internal error that names the pass"},
-    {"BRRR_FAULT", "tests: fail or pause at a named point, e.g. 'checkpoint.write=enospc'"},
+    {"BRRR_FAULT",
+     "tests: fail or pause at a named point, e.g. 'checkpoint.write=enospc'; only on one rank: "
+     "'start@1=kill'"},
     {"BRRR_TEST_LONG", "tests: run the long proofs whole, as ./brrr test --long does"},
     {"BRRR_FUZZ_GRAPHS", "tests: how many random graphs each test of fusion makes"},
     {"BRRR_UPDATE", "tests: rewrite golden files and generated documents instead of comparing"},

@@ -386,7 +386,8 @@ constexpr const char* kFaultPoints[] = {"start",
                                         "prepare.record",
                                         "prepare.publish",
                                         "hub.write",
-                                        "log.write"};
+                                        "log.write",
+                                        "ranks.exchange"};
 
 /// Whether `action` is `name` and a number: "pause:20".
 bool has_number(const std::string& action, const std::string& name) {
@@ -397,13 +398,23 @@ unsigned long number_of(const std::string& action) {
   return std::stoul(action.substr(action.find(':') + 1));
 }
 
+/// Where in `faults` the action for this point begins: behind "POINT=", or "POINT@RANK=" for the
+/// process whose rank that is.
+size_t find_action(const std::string& faults, const std::string& point) {
+  for (const std::string& start : {point, point + "@" + env::get("RANK").value_or("none")}) {
+    const size_t at = faults.find(start + "=");
+    if (at != std::string::npos && (at == 0 || faults[at - 1] == ',')) return at + start.size() + 1;
+  }
+  return std::string::npos;
+}
+
 void check_faults(const std::string& faults) {
   for (size_t begin = 0; begin <= faults.size();) {
     const size_t end = std::min(faults.find(',', begin), faults.size());
     const std::string fault = faults.substr(begin, end - begin);
     begin = end + 1;
     const size_t equals = std::min(fault.find('='), fault.size());
-    const std::string point = fault.substr(0, equals);
+    const std::string point = fault.substr(0, std::min(equals, fault.find('@')));
     const std::string action = fault.substr(std::min(equals + 1, fault.size()));
     if (std::find(std::begin(kFaultPoints), std::end(kFaultPoints), point) ==
         std::end(kFaultPoints))
@@ -424,9 +435,8 @@ void fault_point(const char* point) {
   const std::string faults = env::get("BRRR_FAULT").value_or("");
   if (faults.empty()) return;
   check_faults(faults);
-  const size_t at = faults.find(std::string(point) + "=");
-  if (at == std::string::npos || (at > 0 && faults[at - 1] != ',')) return;
-  const size_t begin = at + std::strlen(point) + 1;
+  const size_t begin = find_action(faults, point);
+  if (begin == std::string::npos) return;
   const std::string action = faults.substr(begin, faults.find(',', begin) - begin);
   if (action == "enospc") fail("write", point, ENOSPC);
   if (action == "kill") ::raise(SIGKILL);

@@ -268,6 +268,7 @@ const std::vector<Command>& commands() {
       report_command(),
       runs_command(),
       data_command(),
+      launch_command(),
       bench_command(),
       info_command(),
       completion_command(),

@@ -24,6 +24,8 @@ struct Command {
   /// Its product is files: it goes on when nobody reads what it says. The other verbs end at the
   /// first write that finds no reader, by SIGPIPE.
   bool works_unread = false;
+  /// Its first word begins another command line, whose options are not its own.
+  bool takes_command = false;
   /// What --help lists beside other options: null: `options`.
   std::vector<OptionInfo> (*options_for_help)(std::vector<OptionInfo> all,
                                               const KeyValues& given) = nullptr;
@@ -61,6 +63,7 @@ Command run_command();
 Command runs_command();
 Command info_command();
 Command completion_command();
+Command launch_command();
 int train_main(const train::TrainOptions& options);
 int generate_main(const infer::GenerateOptions& options);
 int embed_main(const infer::EmbedOptions& options);

@@ -82,7 +82,8 @@ const std::vector<ForeignOption>& options_of_others() {
       {{"-m", "-hf", "--hf-repo"}, {"model", "init-from"}},
       {{"-p"}, {"prompt"}},
       {{"-f", "--file"}, {"prompt-file", "text"}},
-      {{"-n", "--n-predict", "--predict"}, {"max-new-tokens"}},
+      {{"-n", "--n-predict", "--predict"}, {"max-new-tokens", "processes"}},
+      {{"-np"}, {"processes"}},
       {{"-c", "--ctx-size", "--n-ctx", "--max-model-len"},
        {"context", "max-length"},
        "the whole context of the model is used, and memory is taken for as much of it as the text "

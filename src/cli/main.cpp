@@ -89,6 +89,20 @@ void print_help(const Command& command, const std::string& full_name, const KeyV
                          colour_on_stdout()));
 }
 
+/// How many of the arguments stand before the verb of another command line.
+int64_t own_arguments(const Command& command, const std::vector<std::string>& args) {
+  size_t at = 0;
+  while (at < args.size() && args[at].size() > 1 && args[at][0] == '-') {
+    const std::string option = with_our_options(command.options, {args[at]}, command.name)[0];
+    const auto info = std::ranges::find_if(command.options, [&](const OptionInfo& o) {
+      const std::string name = canonical_key(option);
+      return o.name == name || std::ranges::find(o.aliases, name) != o.aliases.end();
+    });
+    at += info == command.options.end() || info->kind == OptionKind::kFlag ? 1 : 2;
+  }
+  return static_cast<int64_t>(std::min(at, args.size()));
+}
+
 int run(const Command& command, const std::string& full_name, std::vector<std::string> args) {
   if (!command.subcommands.empty()) {
     if (args.empty())
@@ -102,8 +116,15 @@ int run(const Command& command, const std::string& full_name, std::vector<std::s
     args.erase(args.begin());
     return run(next, full_name + " " + name, std::move(args));
   }
-  const Arguments arguments = parse_arguments(
+  std::vector<std::string> others;
+  if (command.takes_command) {
+    const auto end = args.begin() + own_arguments(command, args);
+    others.assign(end, args.end());
+    args.erase(end, args.end());
+  }
+  Arguments arguments = parse_arguments(
       command.options, with_our_options(command.options, args, full_name), full_name);
+  arguments.positional.insert(arguments.positional.end(), others.begin(), others.end());
   if (arguments.help) {
     print_help(command, full_name, arguments.given);
     return 0;

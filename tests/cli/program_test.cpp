@@ -42,6 +42,7 @@ TEST_F(CommandLine, HelpOfEveryVerbFitsAScreen) {
                            "profile",
                            "bench",
                            "ladder",
+                           "launch",
                            "report",
                            "runs",
                            "info",

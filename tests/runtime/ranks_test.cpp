@@ -1,10 +1,6 @@
-// Ranks of one host: what they exchange arrives, and whatever ends one of them ends all of them by
-// name. Ranks are processes, made by fork(), or threads where nothing is killed.
+// What the ranks of one host exchange arrives, and an error of one of them ends all. Ranks are
+// threads here; lost_ranks_test.cpp has processes.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <functional>
@@ -12,27 +8,13 @@
 #include <random>
 #include <thread>
 
-#include "base/clock.h"
-#include "runtime/ranks/communicator.h"
-#include "runtime/ranks/transports.h"
+#include "support/forked_ranks.h"
 #include "support/temp_folder.h"
 
 namespace brrr {
 namespace {
 
-std::string fresh_run_id() {
-  static std::atomic<int> count{0};
-  return fmt::format("test-{}-{}", ::getpid(), count++);
-}
-
-RankPlace place_of(int rank, int ranks, const std::string& run_id) {
-  return {.rank = rank,
-          .ranks = ranks,
-          .local_rank = rank,
-          .local_ranks = ranks,
-          .source = "--ranks",
-          .run_id = run_id};
-}
+using test::fresh_run_id;
 
 std::function<std::unique_ptr<Transport>()> opener(const RankPlace& place,
                                                    const TransportOptions& options = {}) {
@@ -49,7 +31,7 @@ void run_threads(int ranks, const Body& body) {
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        Communicator communicator(opener(place_of(rank, ranks, run_id)));
+        Communicator communicator(opener(test::local_place(rank, ranks, run_id)));
         body(communicator);
       } catch (...) {
         thrown[static_cast<size_t>(rank)] = std::current_exception();
@@ -184,7 +166,7 @@ TEST(Communicator, JobsRunInOrderAndTicketsWait) {
 }
 
 TEST(Communicator, AnErrorOfAJobIsThrownByAllLaterCalls) {
-  Communicator comm(opener(place_of(0, 1, fresh_run_id())));
+  Communicator comm(opener(test::local_place(0, 1, fresh_run_id())));
   const Communicator::Ticket first = comm.start([](Transport&) {});
   comm.wait(first);
   const auto ticket = comm.start([](Transport&) { user_error("the disk is on fire"); });

@@ -64,6 +64,7 @@ const OptionTable<BenchOptions>& bench_table() {
     t.flag("quick", &O::quick,
            "inference: fewer sentences, sizes, repeats and peers: a minute on two cores");
     t.text("html", &O::html, "FILE", "inference: write curves and tables as one HTML page");
+    t.text("comm", &O::comm, "NAME", "ranks: what carries the bytes: auto, shm, mpi");
     t.group("running");
     t.flag("peaks", &O::peaks,
            "step: --no-peaks skips measuring the machine's peak, and prints no MFU");

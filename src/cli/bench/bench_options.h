@@ -38,6 +38,7 @@ struct BenchOptions {
   int64_t sentences = 0;
   double peer_timeout = 300;
   bool quick = false;
+  std::string comm = "auto";  // of ranks
 };
 
 const OptionTable<BenchOptions>& bench_table();

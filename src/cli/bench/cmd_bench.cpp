@@ -10,8 +10,11 @@
 #include "cli/commands.h"
 #include "folders/model_folder.h"
 #include "insight/bench/bench.h"
+#include "insight/bench/bench_ranks.h"
 #include "insight/machine/machine.h"
 #include "passes/pipeline.h"
+#include "runtime/ranks/communicator.h"
+#include "runtime/ranks/place.h"
 
 namespace brrr::cli {
 namespace {
@@ -326,6 +329,44 @@ OrderedJson ops(const BenchOptions& o) {
   return list_of(rows);
 }
 
+/// On every rank; rank 0 prints.
+OrderedJson time_ranks(const BenchOptions& o, bool& prints) {
+  const RankPlace place = find_place();
+  if (place.ranks == 1)
+    usage_error(
+        "bench ranks times what ranks send each other; start several: `brrr launch -n 2 bench "
+        "ranks`");
+  Communicator communicator([&] { return open_transport(place, {.kind = o.comm}); });
+  const insight::RanksResult result = insight::bench_ranks(communicator, o.seconds);
+  prints = place.rank == 0;
+  OrderedJson rows = OrderedJson::array();
+  for (const auto& r : result.rows)
+    rows.push_back({{"ranks", place.ranks},
+                    {"transport", communicator.transport_name()},
+                    {"bytes", r.bytes},
+                    {"ms", r.ms.median},
+                    {"latency_us", result.latency_us},
+                    {"gigabytes_per_second", result.gigabytes_per_second}});
+  if (!o.json && prints) {
+    fmt::print("{}, {}\n{:>12} {:>28} {:>8}\n", counted(place.ranks, "rank"),
+               communicator.transport_name(), "bytes", "all to all", "GB/s");
+    for (const auto& r : result.rows)
+      fmt::print("{:>12} {:>28} {:>8.2f}\n", with_commas(r.bytes), spread(r.ms),
+                 1e-6 * static_cast<double>(r.bytes) / r.ms.median);
+    fmt::print("latency {:.1f} us and {:.2f} GB/s of each rank fit these best\n", result.latency_us,
+               result.gigabytes_per_second);
+  }
+  return list_of(rows);
+}
+
+/// The others are silent.
+int run_ranks(const BenchOptions& options) {
+  bool prints = false;
+  const OrderedJson result = time_ranks(options, prints);
+  if (options.json && prints) fmt::print("{}\n", result.dump());
+  return 0;
+}
+
 struct Question {
   const char* name;
   OrderedJson (*run)(const BenchOptions&);
@@ -335,7 +376,7 @@ constexpr Question kQuestions[] = {
     {"overhead", overhead}, {"ops", ops},       {"step", step},           {"decode", decode}};
 
 constexpr const char* kQuestionNames =
-    "matmul, fusion, attention, optimizer, overhead, ops, step, decode, inference";
+    "matmul, fusion, attention, optimizer, overhead, ops, step, decode, ranks, inference";
 
 int run_bench(const Arguments& args) {
   BenchOptions options;
@@ -364,6 +405,7 @@ int run_bench(const Arguments& args) {
     use_threads(options.threads);
     return bench_inference_main(options);
   }
+  if (args.positional[0] == "ranks") return run_ranks(options);
   for (const Question& q : kQuestions) {
     if (args.positional[0] != q.name) continue;
     use_threads(options.threads);
@@ -386,7 +428,8 @@ int run_bench(const Arguments& args) {
 Command bench_command() {
   return {
       .name = "bench",
-      .summary = "time products, fusion, attention, optimizers, ops, a step, decoding, an encoder",
+      .summary =
+          "time products, fusion, attention, optimizers, ops, a step, decoding, ranks, an encoder",
       .synopsis = "BENCHMARK [FOLDER] [options]",
       .notes =
           "Benchmarks:\n"
@@ -398,6 +441,7 @@ Command bench_command() {
           "  ops         every op except products, beside a copy of as many bytes\n"
           "  step        a training step (--preset, --model)\n"
           "  decode      generation of one text with the KV cache (--preset, --model)\n"
+          "  ranks       exchanges between ranks (`brrr launch -n 2 bench ranks`, mpirun, ...)\n"
           "  inference   sentences per second of a text encoder, packed without padding, sorted\n"
           "              by length and in random order, beside other runtimes (--peers)\n"
           "Variants run interleaved; figures are medians with quartiles.\n",

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/env.h"
+#include "base/file.h"
 
 namespace brrr {
 
@@ -24,6 +26,7 @@ class Communicator::CountingTransport : public Transport {
   void idle() override { inner_->idle(); }
 
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    if (has_faults_) fault_point("ranks.exchange");
     inner_->exchange(out, in);
     for (const Outgoing& segment : out)
       if (segment.peer != rank()) bytes_sent += segment.bytes;
@@ -36,6 +39,7 @@ class Communicator::CountingTransport : public Transport {
 
  private:
   std::unique_ptr<Transport> inner_;
+  bool has_faults_ = env::get("BRRR_FAULT").has_value();
 };
 
 struct Communicator::State {

@@ -1,9 +1,319 @@
+// Ranks of several hosts, by the MPI library of the system. Beside the segments, ranks send each
+// other notices: beats, by which each watches the rank before it; that one is done; and why the run
+// ended.
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "runtime/ranks/build_id.h"
+#include "runtime/ranks/mpi_library.h"
+#include "runtime/ranks/processes.h"
 #include "runtime/ranks/transports.h"
 
 namespace brrr::ranks {
+namespace {
 
-std::unique_ptr<Transport> open_mpi(const RankPlace&, const TransportOptions&) {
-  usage_error("MPI is not installed; install openmpi-bin");
+constexpr int kSegmentTag = 1, kNoticeTag = 2;
+constexpr int64_t kMostBytesOfAMessage = 1 << 30;
+constexpr double kBeatSeconds = 0.5;
+
+struct Notice {
+  enum Kind : int32_t { kBeat, kDone, kEnded };
+  int32_t kind = kBeat;
+  int32_t sender = 0;
+  char sentence[1024] = {};  // why the run ended
+};
+
+/// What ranks tell each other first.
+struct Introduction {
+  uint64_t build = 0;
+  int32_t pid = 0;
+  char host[68] = {};
+};
+
+class Mpi : public Transport {
+ public:
+  Mpi(const RankPlace& place, const TransportOptions& options)
+      : Transport(place),
+        mpi_(place.source),
+        timeout_seconds_(options.timeout_seconds),
+        done_(static_cast<size_t>(place.ranks)) {
+    constexpr int kFunneled = 1;  // all calls come from the thread that makes this object
+    int level = 0;
+    mpi_.check(mpi_.init_thread(nullptr, nullptr, kFunneled, &level), "MPI_Init_thread");
+    mpi_.check(mpi_.comm_set_errhandler(mpi_.world, mpi_.errors_return), "MPI_Comm_set_errhandler");
+    check_place();
+    await_notice();
+    try {
+      introduce();
+    } catch (...) {
+      cancel_notice();
+      throw;
+    }
+  }
+  Mpi(const Mpi&) = delete;
+  Mpi& operator=(const Mpi&) = delete;
+
+  /// After a fault nothing of MPI is called: it could write into memory that is no longer there,
+  /// and MPI_Finalize would wait for ranks that are gone.
+  ~Mpi() override {
+    try {
+      if (is_abandoned_ && !has_ended_) say_why_abandoned();
+      if (!has_ended_) finish();
+    } catch (const UserError&) {  // the end of the process says the rest
+    }
+  }
+
+  std::string name() const override { return fmt::format("MPI ({})", mpi_.version()); }
+
+  void abandon(const std::string& why) override {
+    const std::lock_guard lock(mutex_);
+    why_ = why;
+    is_abandoned_ = true;
+  }
+
+  double idle_seconds() const override { return kBeatSeconds / 2; }
+  void idle() override { look_around(); }
+
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    copy_own_segments(out, in, rank());
+    struct Pending {
+      int peer;
+      MpiLibrary::Handle request;
+    };
+    std::vector<Pending> pending;
+    for (const Incoming& s : in)
+      each_message(s, [&](std::byte* data, int bytes) {
+        MpiLibrary::Handle request = 0;
+        mpi_.check(mpi_.irecv(data, bytes, mpi_.byte, s.peer, kSegmentTag, mpi_.world, &request),
+                   "MPI_Irecv");
+        pending.push_back({s.peer, request});
+      });
+    for (const Outgoing& s : out)
+      each_message(s, [&](const std::byte* data, int bytes) {
+        MpiLibrary::Handle request = 0;
+        mpi_.check(mpi_.isend(data, bytes, mpi_.byte, s.peer, kSegmentTag, mpi_.world, &request),
+                   "MPI_Isend");
+        pending.push_back({s.peer, request});
+      });
+    wait_until([&] {
+      std::erase_if(pending, [&](Pending& p) { return is_done(p.request); });
+      if (pending.empty()) return true;
+      for (const Pending& p : pending)
+        // It may have sent its last bytes just before it said so: those come first.
+        if (done_[static_cast<size_t>(p.peer)] && since_done_.seconds() > 1)
+          end_run(
+              fmt::format("{} finished while other ranks still waited for it; start all ranks "
+                          "with the same options and data",
+                          who(p.peer)));
+      return false;
+    });
+  }
+
+ private:
+  // ---- coming together
+
+  void check_place() const {
+    int rank_here = 0, ranks_here = 0;
+    mpi_.check(mpi_.comm_rank(mpi_.world, &rank_here), "MPI_Comm_rank");
+    mpi_.check(mpi_.comm_size(mpi_.world, &ranks_here), "MPI_Comm_size");
+    if (ranks_here != ranks() || rank_here != rank())
+      usage_error(
+          "MPI says that this is rank {} of {}, but {} says rank {} of {}; start the ranks by "
+          "mpirun of the same MPI ({})",
+          rank_here, ranks_here, place().source, rank(), ranks(), mpi_.version());
+  }
+
+  void introduce() {
+    Introduction own{.build = program_build_id(), .pid = own_process().pid};
+    const std::string host = host_name();
+    std::memcpy(own.host, host.data(), std::min(host.size(), sizeof own.host - 1));
+    introductions_.resize(static_cast<size_t>(ranks()));
+    std::vector<Outgoing> out;
+    std::vector<Incoming> in;
+    for (int peer = 0; peer < ranks(); ++peer) {
+      out.push_back({peer, reinterpret_cast<const std::byte*>(&own), sizeof own});
+      in.push_back({peer, reinterpret_cast<std::byte*>(&introductions_[static_cast<size_t>(peer)]),
+                    sizeof own});
+    }
+    exchange(out, in);
+    for (int peer = 0; peer < ranks(); ++peer)
+      if (introductions_[static_cast<size_t>(peer)].build != introductions_[0].build)
+        throw LostRank(fmt::format("{} runs another build of brrr than rank 0; start the same "
+                                   "program on all ranks",
+                                   who(peer)),
+                       ExitCode::kUsage);
+  }
+
+  /// Tells the others, and waits until all are done, because MPI_Finalize needs them.
+  void finish() {
+    for (int peer = 0; peer < ranks(); ++peer)
+      if (peer != rank()) send_notice({.kind = Notice::kDone, .sender = rank()}, peer);
+    done_[static_cast<size_t>(rank())] = true;
+    wait_until([&] {
+      return notices_.empty() && std::ranges::all_of(done_, [](bool done) { return done; });
+    });
+    cancel_notice();
+    mpi_.finalize();
+  }
+
+  // ---- waiting
+
+  /// Polls, because MPI works only while it is called, and sleeps in between.
+  template <typename Done>
+  void wait_until(Done&& done) {
+    const Stopwatch watch;
+    for (int64_t tries = 0; !done(); ++tries) {
+      if (tries % 16 == 0) look_around();
+      if (tries < 200)
+        ::sched_yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(watch.seconds() < 2e-3 ? 10 : 50));
+    }
+  }
+
+  bool is_done(MpiLibrary::Handle& request) const {
+    int flag = 0;
+    mpi_.check(mpi_.test(&request, &flag, mpi_.ignored_status), "MPI_Test");
+    return flag != 0;
+  }
+
+  template <typename Segment, typename Message>
+  void each_message(const Segment& segment, Message&& message) const {
+    if (segment.peer == rank()) return;
+    for (int64_t at = 0; at < segment.bytes; at += kMostBytesOfAMessage)
+      message(segment.data + at,
+              static_cast<int>(std::min(kMostBytesOfAMessage, segment.bytes - at)));
+  }
+
+  // ---- notices
+
+  void send_notice(const Notice& notice, int peer) {
+    notices_.emplace_back(notice);
+    Sent& sent = notices_.back();
+    mpi_.check(mpi_.isend(&sent.notice, sizeof(Notice), mpi_.byte, peer, kNoticeTag, mpi_.world,
+                          &sent.request),
+               "MPI_Isend");
+  }
+
+  void drop_sent_notices() {
+    std::erase_if(notices_, [&](Sent& sent) { return is_done(sent.request); });
+  }
+
+  void await_notice() {
+    mpi_.check(mpi_.irecv(&received_, sizeof received_, mpi_.byte, mpi_.any_source, kNoticeTag,
+                          mpi_.world, &notice_request_),
+               "MPI_Irecv");
+  }
+
+  void cancel_notice() {
+    mpi_.cancel(&notice_request_);
+    mpi_.request_free(&notice_request_);
+  }
+
+  /// Reads notices, beats, and throws LostRank when the run has ended.
+  void look_around() {
+    if (ranks() == 1) return;
+    if (is_abandoned_ && !has_ended_) {
+      say_why_abandoned();
+      throw LostRank(fmt::format("rank {} (this process) gave up", rank()));
+    }
+    const int before = (rank() + ranks() - 1) % ranks();
+    while (is_done(notice_request_)) {
+      const Notice notice = received_;
+      await_notice();
+      if (notice.sender < 0 || notice.sender >= ranks()) continue;
+      if (notice.kind == Notice::kEnded) {
+        has_ended_ = true;
+        throw LostRank({notice.sentence, ::strnlen(notice.sentence, sizeof notice.sentence)});
+      }
+      if (notice.kind == Notice::kDone) {
+        done_[static_cast<size_t>(notice.sender)] = true;
+        since_done_.restart();
+      }
+      if (notice.sender == before) silent_seconds_ = 0;
+    }
+    // Time in which this process itself did not run does not count.
+    silent_seconds_ += std::min(step_.seconds(), 2 * kBeatSeconds);
+    step_.restart();
+    if (since_beat_.seconds() > kBeatSeconds) {
+      since_beat_.restart();
+      drop_sent_notices();
+      // Those that a stopped rank does not take are enough to tell that this one lives.
+      if (notices_.size() < 16)
+        send_notice({.kind = Notice::kBeat, .sender = rank()}, (rank() + 1) % ranks());
+    }
+    if (silent_seconds_ > timeout_seconds_ && !done_[static_cast<size_t>(before)])
+      end_run(
+          fmt::format("{} has not answered for {:.0f} s; see whether it is stopped or its host "
+                      "is cut off, end it, and start all ranks again",
+                      who(before), std::ceil(timeout_seconds_)));
+  }
+
+  /// And waits until all have it, or a second.
+  void tell_all(const std::string& sentence) {
+    has_ended_ = true;
+    Notice notice{.kind = Notice::kEnded, .sender = rank()};
+    std::memcpy(notice.sentence, sentence.data(),
+                std::min(sentence.size(), sizeof notice.sentence - 1));
+    for (int peer = 0; peer < ranks(); ++peer)
+      if (peer != rank()) send_notice(notice, peer);
+    for (const Stopwatch watch; !notices_.empty() && watch.seconds() < 1; ::sched_yield())
+      drop_sent_notices();
+  }
+
+  [[noreturn]] void end_run(const std::string& sentence) {
+    tell_all(sentence);
+    throw LostRank(sentence);
+  }
+
+  void say_why_abandoned() {
+    const std::lock_guard lock(mutex_);
+    tell_all(fmt::format("{} gave up: {}", who(rank()), why_));
+  }
+
+  std::string who(int rank) const {
+    if (introductions_.empty() || introductions_[static_cast<size_t>(rank)].pid == 0)
+      return fmt::format("rank {}", rank);
+    const Introduction& i = introductions_[static_cast<size_t>(rank)];
+    return fmt::format("rank {} on {} (process {})", rank, i.host, i.pid);
+  }
+
+  struct Sent {
+    explicit Sent(const Notice& n) : notice(n) {}
+    Notice notice;
+    MpiLibrary::Handle request = 0;
+  };
+
+  MpiLibrary mpi_;
+  double timeout_seconds_;
+  std::vector<Introduction> introductions_;  // by rank
+  std::vector<bool> done_;
+  Stopwatch since_done_, since_beat_, step_;
+  double silent_seconds_ = 0;  // of the rank before this one
+  bool has_ended_ = false;
+  Notice received_;
+  MpiLibrary::Handle notice_request_ = 0;
+  std::list<Sent> notices_;  // on their way
+  std::mutex mutex_;
+  std::string why_;  // under mutex_
+  std::atomic<bool> is_abandoned_{false};
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> open_mpi(const RankPlace& place, const TransportOptions& options) {
+  return std::make_unique<Mpi>(place, options);
 }
 
 }  // namespace brrr::ranks

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "base/env.h"
 #include "base/options.h"
 #include "base/system_text.h"
+#include "base/threads/thread_team.h"
 
 namespace brrr {
 namespace {
@@ -199,6 +201,11 @@ RankPlace find_place(std::optional<int64_t> rank, std::optional<int64_t> ranks) 
                 place.ranks);
   }
   return place;
+}
+
+void divide_threads(const RankPlace& place) {
+  if (place.local_ranks > 1 && !env::get("OMP_NUM_THREADS"))
+    set_thread_count(std::max(1, usable_processors() / place.local_ranks));
 }
 
 }  // namespace brrr

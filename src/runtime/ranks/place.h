@@ -16,4 +16,8 @@ inline constexpr int64_t kMostRanksOfARun = 65536;
 /// what the launcher says. Throws UserError (usage) for values that contradict each other.
 RankPlace find_place(std::optional<int64_t> rank = {}, std::optional<int64_t> ranks = {});
 
+/// Gives this process its share of the host's processors as threads, unless OMP_NUM_THREADS says
+/// how many it gets.
+void divide_threads(const RankPlace& place);
+
 }  // namespace brrr

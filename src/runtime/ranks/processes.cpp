@@ -53,6 +53,8 @@ bool has_ended(const ProcessName& process) {
          (process.start_ticks != 0 && state.start_ticks != process.start_ticks);
 }
 
+char process_state(int32_t pid) { return state_of(pid).letter; }
+
 ProcessWatch::ProcessWatch(const ProcessName& process) : process_(process) {
 #ifdef SYS_pidfd_open
   fd_ = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));

@@ -15,6 +15,9 @@ ProcessName own_process();
 /// Whether it is gone, or is a zombie that nobody has waited for.
 bool has_ended(const ProcessName& process);
 
+/// The letter of proc(5): 'R' runs, 'T' is stopped, 'Z' has ended; 0: there is no such process.
+char process_state(int32_t pid);
+
 /// Tells when a process ends. Where the system has no such descriptors, it asks /proc.
 class ProcessWatch {
  public:

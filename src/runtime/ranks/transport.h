@@ -15,10 +15,15 @@
 
 namespace brrr {
 
+/// The exit code of a rank that ends because another one is gone, so that whoever started them can
+/// tell the first to fail from those that followed.
+inline constexpr ExitCode kLostRankExit{4};
+
 /// Ends a run because another rank is gone: which one, on which host, and what to do.
 class LostRank : public UserError {
  public:
-  using UserError::UserError;
+  explicit LostRank(const std::string& message, ExitCode code = kLostRankExit)
+      : UserError(message, code) {}
 };
 
 /// Where a process stands among those of a run.

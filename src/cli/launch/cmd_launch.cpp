@@ -1,0 +1,93 @@
+// brrr launch: starts the ranks of a run, here or on other hosts.
+
+#include <algorithm>
+
+#include "cli/commands.h"
+#include "cli/foreign_words.h"
+#include "cli/launch/local_ranks.h"
+#include "cli/launch/mpirun.h"
+#include "runtime/ranks/host_segment.h"
+#include "runtime/ranks/place.h"
+
+namespace brrr::cli {
+namespace {
+
+struct LaunchOptions {
+  int64_t processes = 0;
+  std::string hosts;
+  bool binds = false;
+};
+
+const OptionTable<LaunchOptions>& launch_table() {
+  static const OptionTable<LaunchOptions> table = [] {
+    using O = LaunchOptions;
+    OptionTable<O> t;
+    t.group("ranks");
+    t.integer("processes", &O::processes, 1, kMostRanksOfARun, "N",
+              "how many to start, numbered from 0; -n N for short",
+              {"nproc-per-node", "num-processes", "np"});
+    t.text("hosts", &O::hosts, "A,B",
+           "start them by mpirun on these hosts, as many on each; a:4,b:2 says how many each gets");
+    t.flag("bind", &O::binds,
+           "keep each rank on its share of the processors, unless there are more ranks than these");
+    return t;
+  }();
+  return table;
+}
+
+/// The verb to start, as ours; it has to exist.
+std::vector<std::string> checked_command(std::vector<std::string> words) {
+  if (words.empty())
+    usage_error(
+        "expected a verb to start, such as `brrr launch -n 4 train`; see `brrr launch "
+        "--help`");
+  words = with_our_verb(std::move(words));
+  std::vector<std::string> names;
+  for (const Command& command : commands())
+    if (command.name != "launch") names.push_back(command.name);
+  if (words[0] == "launch") usage_error("launch cannot start itself; name another verb");
+  if (std::ranges::find(names, words[0]) == names.end()) {
+    const std::string likely = nearest(words[0], names);
+    usage_error(
+        "unknown verb 'brrr {}'; {}", words[0],
+        likely.empty() ? "see `brrr --help`" : fmt::format("did you mean 'brrr {}'?", likely));
+  }
+  return words;
+}
+
+int run_launch(const Arguments& args) {
+  LaunchOptions options;
+  for (const auto& [key, value] : args.given)
+    launch_table().set(options, launch_table().find(key), value, "--" + canonical_key(key));
+  const std::vector<std::string> command = checked_command(args.positional);
+  if (find_place().ranks > 1)
+    usage_error("this process is one rank of {} already, which {} started; leave `brrr launch` out",
+                find_place().ranks, find_place().source);
+  if (!options.hosts.empty()) run_on_hosts(parse_hosts(options.hosts, options.processes), command);
+  if (options.processes == 0)
+    usage_error("expected the number of ranks to start: `brrr launch -n 4 {} ...`", command[0]);
+  if (options.processes > ranks::HostSegment::kMostRanks)
+    usage_error("expected at most {} ranks on one host; got {}", ranks::HostSegment::kMostRanks,
+                options.processes);
+  return run_local_ranks({static_cast<int>(options.processes), command, options.binds});
+}
+
+}  // namespace
+
+Command launch_command() {
+  return {
+      .name = "launch",
+      .summary = "start a verb as several ranks: processes that share its work",
+      .synopsis = "-n N [--hosts A,B] VERB [arguments of the verb]",
+      .notes =
+          "Options of launch stand before the verb. Each rank gets a share of the processors for\n"
+          "its threads. Rank 0 prints as it would alone; what the others print is shown when one\n"
+          "of them fails, and then all end. The same command line without `launch` runs under\n"
+          "mpirun, torchrun and srun.\n",
+      .options = launch_table().infos(),
+      .run = run_launch,
+      .takes_positional = true,
+      .takes_command = true};
+}
+
+}  // namespace brrr::cli

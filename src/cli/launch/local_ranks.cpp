@@ -1,0 +1,268 @@
+#include "cli/launch/local_ranks.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <system_error>
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/tell.h"
+#include "base/threads/thread_team.h"
+#include "runtime/ranks/processes.h"
+#include "runtime/ranks/transports.h"
+
+namespace brrr::cli {
+namespace {
+
+/// What is kept of a rank's output: its end.
+constexpr size_t kKeptBytes = 32 << 10;
+/// Seconds after the first failure: a stopped process is killed, the others are asked to end, and
+/// killed. All have ended within 15 s after a rank was lost, which is noticed within 12 s.
+constexpr double kKillStopped = 1, kAskToEnd = 4, kKillAll = 8;
+
+struct Rank {
+  pid_t pid = 0;
+  int output = -1;  // where its output comes from; -1: nowhere
+  std::string kept;
+  bool lost_its_beginning = false;
+  std::optional<int> status;  // of waitpid(), once it has ended
+};
+
+/// As shells have it.
+int code_of(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+bool is_stopped(pid_t pid) { return process_state(static_cast<int32_t>(pid)) == 'T'; }
+
+/// The part of the processors of rank `rank`; all of them where there are fewer than ranks.
+void bind_to_share(int rank, int ranks) {
+  cpu_set_t all, share;
+  CPU_ZERO(&share);
+  if (::sched_getaffinity(0, sizeof all, &all) != 0) return;
+  const int count = CPU_COUNT(&all);
+  int at = 0;
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all)) continue;
+    if (at >= count * rank / ranks && at < count * (rank + 1) / ranks) CPU_SET(cpu, &share);
+    ++at;
+  }
+  if (CPU_COUNT(&share) > 0) ::sched_setaffinity(0, sizeof share, &share);
+}
+
+class Launch {
+ public:
+  explicit Launch(const LocalRanks& plan)
+      : plan_(plan), ranks_(static_cast<size_t>(plan.ranks)), run_id_(fresh_run_id()) {
+    ::sigemptyset(&signals_);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&signals_, number);
+    ::sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
+    signal_fd_ = ::signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+  ~Launch() {
+    for (const Rank& rank : ranks_) {
+      if (rank.pid > 0 && !rank.status) {
+        ::kill(rank.pid, SIGKILL);
+        ::waitpid(rank.pid, nullptr, 0);
+      }
+      if (rank.output >= 0) ::close(rank.output);
+    }
+    ranks::remove_segment(run_id_);
+    ::close(signal_fd_);
+    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+  }
+
+  int run() {
+    for (int rank = 0; rank < plan_.ranks; ++rank) start(rank);
+    while (is_anyone_alive()) {
+      wait_for_events();
+      if (first_failure_) end_the_rest();
+    }
+    for (Rank& rank : ranks_) read_output(rank);
+    return report();
+  }
+
+ private:
+  static std::string fresh_run_id() {
+    const ProcessName own = own_process();
+    return fmt::format("launch-{}-{}", own.pid, own.start_ticks);
+  }
+
+  void start(int number) {
+    Rank& rank = ranks_[static_cast<size_t>(number)];
+    int ends[2] = {-1, -1};
+    if (number > 0 && ::pipe2(ends, O_CLOEXEC) != 0)
+      throw std::system_error(errno, std::generic_category(), "cannot start a rank");
+    const pid_t parent = ::getpid();
+    rank.pid = ::fork();
+    if (rank.pid < 0)
+      throw std::system_error(errno, std::generic_category(), "cannot start a rank");
+    if (rank.pid == 0) become(number, ends[1], parent);
+    if (number > 0) {
+      ::close(ends[1]);
+      ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+      rank.output = ends[0];
+    }
+  }
+
+  /// In the new process. It ends when this one does, however that happens.
+  [[noreturn]] void become(int number, int output, pid_t parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);
+    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+    const auto set = [](const char* name, const std::string& value) {
+      ::setenv(name, value.c_str(), 1);
+    };
+    set("RANK", std::to_string(number));
+    set("LOCAL_RANK", std::to_string(number));
+    set("WORLD_SIZE", std::to_string(plan_.ranks));
+    set("LOCAL_WORLD_SIZE", std::to_string(plan_.ranks));
+    set("MASTER_ADDR", "127.0.0.1");
+    set("BRRR_RUN_ID", run_id_);
+    if (!env::get("OMP_NUM_THREADS"))
+      set("OMP_NUM_THREADS", std::to_string(std::max(1, usable_processors() / plan_.ranks)));
+    if (plan_.binds) bind_to_share(number, plan_.ranks);
+    if (number > 0) {
+      ::dup2(output, STDOUT_FILENO);
+      ::dup2(output, STDERR_FILENO);
+      const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+      if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+    }
+    std::vector<std::string> words{env::program()};
+    words.insert(words.end(), plan_.command.begin(), plan_.command.end());
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    ::execv("/proc/self/exe", arguments.data());
+    ::_exit(127);
+  }
+
+  bool is_anyone_alive() const {
+    return std::ranges::any_of(ranks_, [](const Rank& rank) { return !rank.status; });
+  }
+
+  void wait_for_events() {
+    std::vector<pollfd> events{{.fd = signal_fd_, .events = POLLIN, .revents = 0}};
+    for (const Rank& rank : ranks_)
+      if (rank.output >= 0) events.push_back({.fd = rank.output, .events = POLLIN, .revents = 0});
+    ::poll(events.data(), events.size(), first_failure_ ? 100 : 1000);
+    signalfd_siginfo info{};
+    while (::read(signal_fd_, &info, sizeof info) == sizeof info)
+      if (info.ssi_signo != SIGCHLD) pass_on(info);
+    for (Rank& rank : ranks_) {
+      read_output(rank);
+      int status = 0;
+      if (rank.status || ::waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
+      rank.status = status;
+      if (status != 0 && !first_failure_) first_failure_.emplace();
+    }
+  }
+
+  /// The terminal sends its signals to the ranks, too: they are of the same process group.
+  void pass_on(const signalfd_siginfo& info) {
+    signal_ = static_cast<int>(info.ssi_signo);
+    if (info.ssi_code == SI_KERNEL) return;
+    for (const Rank& rank : ranks_)
+      if (!rank.status) ::kill(rank.pid, signal_);
+  }
+
+  void end_the_rest() {
+    const double passed = first_failure_->seconds();
+    for (const Rank& rank : ranks_) {
+      if (rank.status) continue;
+      if (passed > kKillAll || (passed > kKillStopped && is_stopped(rank.pid)))
+        ::kill(rank.pid, SIGKILL);
+    }
+    if (passed <= kAskToEnd || asked_to_end_) return;
+    asked_to_end_ = true;
+    for (const Rank& rank : ranks_)
+      if (!rank.status) ::kill(rank.pid, SIGTERM);
+  }
+
+  /// What has come; of a lot, the end is kept.
+  static void read_output(Rank& rank) {
+    if (rank.output < 0) return;
+    char buffer[4096];
+    for (;;) {
+      const ssize_t bytes = ::read(rank.output, buffer, sizeof buffer);
+      if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (bytes <= 0) {
+        ::close(rank.output);
+        rank.output = -1;
+        return;
+      }
+      rank.kept.append(buffer, static_cast<size_t>(bytes));
+      if (rank.kept.size() < 2 * kKeptBytes) continue;
+      const size_t line = rank.kept.find('\n', rank.kept.size() - kKeptBytes);
+      rank.kept.erase(0, line == std::string::npos ? rank.kept.size() - kKeptBytes : line + 1);
+      rank.lost_its_beginning = true;
+    }
+  }
+
+  /// The rank whose failure ended the run: the first that does not merely say that another is gone.
+  /// -1: none failed.
+  int culprit() const {
+    for (const bool may_have_lost : {false, true})
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const int code = code_of(*ranks_[rank].status);
+        const bool has_lost = code == static_cast<int>(kLostRankExit) ||
+                              (first_failure_ && was_ended_by_us(*ranks_[rank].status));
+        if (code != 0 && (may_have_lost || !has_lost)) return static_cast<int>(rank);
+      }
+    return -1;
+  }
+
+  /// After the first failure the rest is ended by signals.
+  bool was_ended_by_us(int status) const {
+    return asked_to_end_ && (code_of(status) == 128 + SIGTERM || code_of(status) == 128 + SIGKILL);
+  }
+
+  int report() const {
+    const int rank = culprit();
+    if (rank < 0) return 0;
+    const Rank& failed = ranks_[static_cast<size_t>(rank)];
+    const int status = *failed.status, code = code_of(status);
+    if (signal_ != 0 && code == 128 + signal_) return code;
+    std::string_view text = failed.kept;
+    if (failed.lost_its_beginning) tell("[rank {}] [...]\n", rank);
+    while (!text.empty()) {
+      const size_t end = std::min(text.find('\n'), text.size());
+      tell("[rank {}] {}\n", rank, fit_for_a_line(text.substr(0, end)));
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    if (WIFSIGNALED(status))
+      tell("brrr: rank {} (process {}) was ended by signal {} ({}){}\n", rank, failed.pid,
+           WTERMSIG(status), ::strsignal(WTERMSIG(status)),
+           WTERMSIG(status) == SIGKILL ? "; if nobody sent it, memory ran out: see dmesg" : "");
+    return code;
+  }
+
+  const LocalRanks& plan_;
+  std::vector<Rank> ranks_;
+  std::string run_id_;
+  sigset_t signals_{}, signals_before_{};
+  int signal_fd_ = -1;
+  int signal_ = 0;  // the last that came for this process
+  std::optional<Stopwatch> first_failure_;
+  bool asked_to_end_ = false;
+};
+
+}  // namespace
+
+int run_local_ranks(const LocalRanks& ranks) { return Launch(ranks).run(); }
+
+}  // namespace brrr::cli

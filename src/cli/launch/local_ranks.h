@@ -1,0 +1,21 @@
+#pragma once
+// The ranks that `brrr launch` starts on this host: processes of this program with torchrun's
+// variables. What rank 0 says is said as it comes; what the others say is kept, and told where it
+// explains why the run failed.
+
+#include <string>
+#include <vector>
+
+namespace brrr::cli {
+
+struct LocalRanks {
+  int ranks = 1;
+  std::vector<std::string> command;  // the verb and what follows it
+  bool binds = false;                // each rank to its share of the processors
+};
+
+/// Starts them, passes signals on, and waits until all have ended; after a failure of one the rest
+/// is ended. Returns the exit code of the rank that failed first, 128 + N where signal N ended it.
+int run_local_ranks(const LocalRanks& ranks);
+
+}  // namespace brrr::cli

@@ -1,0 +1,30 @@
+#pragma once
+// What communication between ranks costs: the time of one exchange by its size, and the two figures
+// of the alpha-beta model that forecasts use.
+
+#include <cstdint>
+#include <vector>
+
+#include "insight/machine/timing.h"
+#include "runtime/ranks/communicator.h"
+
+namespace brrr::insight {
+
+struct RanksRow {
+  int64_t bytes = 0;  // that each rank sends, and receives
+  Timing ms;          // of the slowest rank
+};
+struct RanksResult {
+  std::vector<RanksRow> rows;
+  double latency_us = 0;            // alpha: of an exchange of nothing
+  double gigabytes_per_second = 0;  // 1 / beta: of each rank, in each direction
+};
+
+/// All ranks exchange parts of equal size with each other, as in the first half of an all-reduce,
+/// for `seconds` at each size. Called by all ranks; the result is the same on all.
+RanksResult bench_ranks(Communicator& communicator, double seconds);
+
+/// The line through the rows whose relative errors have the least squares.
+void fit_line(RanksResult& result);
+
+}  // namespace brrr::insight
