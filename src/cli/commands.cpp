@@ -11,10 +11,12 @@
 #include "base/file.h"
 #include "base/human.h"
 #include "base/threads/parallel.h"
+#include "cli/launch/local_ranks.h"
 #include "cli/model_option.h"
 #include "cli/run_options.h"
 #include "cli/runnable_option.h"
 #include "data/token_source.h"
+#include "runtime/ranks/place.h"
 #include "train/runs/run_list.h"
 
 namespace brrr::cli {
@@ -61,6 +63,13 @@ int run_train(const Arguments& args) {
     adopt_folder(options);
     fmt::print("{}", train::to_toml(options));
     return 0;
+  }
+  if (options.ranks > 1 && find_place().ranks == 1) {
+    std::vector<std::string> words{"train"};
+    for (const auto& [key, value] : args.given)
+      words.push_back(fmt::format("--{}={}", canonical_key(key), value));
+    words.insert(words.end(), args.positional.begin(), args.positional.end());
+    return run_local_ranks({static_cast<int>(options.ranks), std::move(words), false});
   }
   use_threads(options.threads);
   return train_main(options);

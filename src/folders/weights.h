@@ -80,7 +80,7 @@ std::shared_ptr<const WeightList> open_weights(const fs::path& folder, const mod
 bool has_other_head(const WeightSource& files, const models::Model& model);
 
 /// Writes model.safetensors and config.json into an existing folder. `tensors` are exactly the
-/// model's parameters, in any order.
+/// model's parameters, in any order; with `content` they need no bytes of their own.
 void write_model_files(const fs::path& folder, const models::Model& model,
                        std::span<const TensorView> tensors, const TensorContent& content = {});
 

@@ -104,9 +104,12 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
     const io::Batch& batch = loader.next();
     score.tokens += batch.count;
     set.add(batch, l.batch);
-    if (i % ranks != rank) continue;
-    losses[static_cast<size_t>(i / ranks)] =
-        session.loss_sum(batch, task != nullptr ? &logits : nullptr);
+    // Programs of ranks may gather shards: all ranks run as many, if need be on any batch.
+    const bool is_own = i % ranks == rank;
+    const bool fills_in = i + 1 == count && rank > i % ranks;
+    if (!is_own && !fills_in) continue;
+    const double loss = session.loss_sum(batch, task != nullptr ? &logits : nullptr);
+    if (is_own) losses[static_cast<size_t>(i / ranks)] = loss;
     if (task != nullptr) task->add(logits, batch);
   }
   if (ranks == 1) {

@@ -1,0 +1,148 @@
+// Runs on several ranks, as processes: the files of one rank, bit for bit, whatever the number of
+// ranks, the stage of ZeRO and the transport; killed and resumed by another number of ranks.
+
+#include "e2e/run.h"
+#include "folders/checkpoint.h"
+#include "support/picture_folder.h"
+
+namespace brrr::test {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+class Ranks : public EndToEnd {
+ protected:
+  static Arguments launched(int ranks, const Arguments& command) {
+    Arguments args{"launch", "-n", std::to_string(ranks)};
+    args.insert(args.end(), command.begin(), command.end());
+    return args;
+  }
+  Arguments model(const std::string& name, const Arguments& more = {}) const {
+    Arguments args =
+        small_run(name, {"--n-embd", "64", "--batch-size", "8", "--max-steps", "12", "--eval-steps",
+                         "6", "--dropout", "0.1", "--deterministic-ranks", "4"});
+    put_options(args, more);
+    return args;
+  }
+  std::string file(const std::string& run, const std::string& name) const {
+    return read_file(path(run) / name);
+  }
+  void expect_same_files(const std::string& a, const std::string& b, int64_t step = 12) {
+    const std::string state = fmt::format("checkpoint-{:06}/optimizer.safetensors", step);
+    EXPECT_TRUE(file(a, "model.safetensors") == file(b, "model.safetensors")) << "other weights";
+    EXPECT_TRUE(file(a, state) == file(b, state)) << "other states of the optimizer";
+    EXPECT_EQ(loss_series(a), loss_series(b));
+  }
+};
+
+TEST_F(Ranks, WriteTheFilesOfOneRank) {
+  ASSERT_EQ(run(model("one")), 0) << err_;
+  struct Way {
+    const char* name;
+    int ranks;
+    Arguments options;
+  };
+  for (const Way& way : {Way{"two", 2, {}}, Way{"four", 4, {"--zero", "1"}},
+                         Way{"divided", 2, {"--zero", "3", "--no-overlap"}}}) {
+    SCOPED_TRACE(way.name);
+    ASSERT_EQ(run(launched(way.ranks, model(way.name, way.options))), 0) << err_;
+    expect_same_files("one", way.name);
+  }
+}
+
+TEST_F(Ranks, TheOptionRanksStartsThem) {
+  ASSERT_EQ(run(model("one")), 0) << err_;
+  ASSERT_EQ(run(model("two", {"--ranks", "2", "--zero", "2"})), 0) << err_;
+  expect_same_files("one", "two");
+}
+
+TEST_F(Ranks, AKilledRunIsResumedByAnotherNumberOfRanks) {
+  const Arguments longer{"--max-steps", "200", "--save-steps", "10", "--eval-steps", "50"};
+  ASSERT_EQ(run(model("whole", longer)), 0) << err_;
+  {
+    Child child(folder_.path(), launched(4, model("killed", longer)));
+    const auto saved = [&] {
+      return fs::exists(path("killed")) && !io::list_checkpoints(path("killed")).empty();
+    };
+    for (int i = 0; i < 6000 && child.is_running() && !saved(); ++i) ::usleep(10000);
+    ASSERT_TRUE(saved()) << child.err();
+    child.send(SIGINT);
+    const int code = child.wait();
+    EXPECT_TRUE(code == 130 || code == 0) << child.err();  // 0: it was done before
+  }
+  ASSERT_EQ(run(launched(2, {"train", "--resume", path("killed").string(), "--zero", "2"})), 0)
+      << err_;
+  expect_same_files("whole", "killed", 200);
+}
+
+TEST_F(Ranks, PicturesKeepTheStatisticsOfTheFirstSlot) {
+  write_picture_folder(path("pictures"), 20);
+  const auto pictures = [&](const std::string& name, const Arguments& more) {
+    Arguments args{"train",
+                   "--task",
+                   "images",
+                   "--data",
+                   path("pictures").string(),
+                   "--depth",
+                   "8",
+                   "--stem",
+                   "cifar",
+                   "--image-size",
+                   "16",
+                   "--batch-size",
+                   "8",
+                   "--max-steps",
+                   "6",
+                   "--learning-rate",
+                   "0.05",
+                   "--threads",
+                   "1",
+                   "--deterministic-ranks",
+                   "2",
+                   "--output-dir",
+                   path(name).string(),
+                   "--json"};
+    put_options(args, more);
+    return args;
+  };
+  ASSERT_EQ(run(pictures("one", {})), 0) << err_;
+  ASSERT_EQ(run(launched(2, pictures("two", {"--zero", "1"}))), 0) << err_;
+  expect_same_files("one", "two", 6);
+}
+
+TEST_F(Ranks, OtherOptionsOfARankAreNamed) {
+  const auto rank = [&](const std::string& number, const std::string& rate) {
+    const fs::path folder = path("rank" + number);
+    fs::create_directories(folder);
+    return std::make_unique<Child>(
+        folder, model("run", {"--learning-rate", rate}),
+        Arguments{"RANK=" + number, "WORLD_SIZE=2", "LOCAL_RANK=" + number, "LOCAL_WORLD_SIZE=2",
+                  "BRRR_RUN_ID=options" + std::to_string(::getpid())});
+  };
+  const auto first = rank("0", "0.001"), second = rank("1", "0.002");
+  EXPECT_EQ(first->wait(), 2);
+  EXPECT_EQ(second->wait(), 2);
+  EXPECT_NE(first->err().find("rank 1 has --learning-rate 0.002, rank 0 has 0.001"),
+            std::string::npos)
+      << first->err();
+}
+
+TEST_F(Ranks, NumbersThatDoNotDivideAreRefused) {
+  struct Case {
+    Arguments options;
+    const char* words;
+  };
+  for (const Case& c :
+       {Case{{"--ranks", "3"}, "cannot be divided among 3 ranks"},
+        Case{{"--ranks", "8"}, "cannot be divided among 8 ranks"},
+        Case{{"--deterministic-ranks", "3"}, "expected a power of two"},
+        Case{{"--ranks", "16", "--deterministic-ranks", "16"}, "8 rows of a step"},
+        Case{{"--zero", "4"}, "zero"}, Case{{"--ranks", "2", "--device", "cuda"}, "runs on CPUs"},
+        Case{{"--ranks", "2", "--comm", "nccl"}, "NCCL connects GPUs"}}) {
+    EXPECT_EQ(run(model("refused", c.options)), 2) << err_;
+    EXPECT_NE(err_.find(c.words), std::string::npos) << err_;
+  }
+}
+
+}  // namespace
+}  // namespace brrr::test
