@@ -48,6 +48,20 @@ void read_parameter(const WeightSource& source, const std::string& name, const T
 /// Writes rank `rank`'s shard of a parameter; what it has beyond the tensor is zeros.
 void read_shard(const WeightSource& source, const StateInfo& state, const Type& whole, int64_t rank,
                 std::span<std::byte> to) {
+  const TensorView* const tensor = source.find(state.name);
+  if (tensor != nullptr && !tensor->bytes.empty() && tensor->storage.is_plain() &&
+      tensor->shape == whole.shape && is_float(tensor->dtype)) {
+    // Of a file only the part is read.
+    const ShardRange part = range_of_shard(state, rank);
+    const int64_t element = bytes_of(tensor->dtype);
+    TensorView own{tensor->name, tensor->dtype, Shape{part.size()},
+                   tensor->bytes.subspan(static_cast<size_t>(part.begin * element),
+                                         static_cast<size_t>(part.size() * element))};
+    const auto filled = static_cast<size_t>(part.size() * bytes_of(state.type.dtype));
+    read_as(source, own, state.type.dtype, to.first(filled));
+    std::ranges::fill(to.subspan(filled), std::byte{});
+    return;
+  }
   std::vector<std::byte> all(static_cast<size_t>(whole.bytes()));
   read_parameter(source, state.name, whole, all);
   copy_shard(state, all, rank, to);

@@ -429,7 +429,7 @@ Command bench_command() {
   return {
       .name = "bench",
       .summary =
-          "time products, fusion, attention, optimizers, ops, a step, decoding, ranks, an encoder",
+          "time products, fusion, attention, optimizers, ops, steps, decoding, ranks, encoders",
       .synopsis = "BENCHMARK [FOLDER] [options]",
       .notes =
           "Benchmarks:\n"

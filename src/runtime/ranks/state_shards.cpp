@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace brrr {
 namespace {
@@ -20,6 +21,10 @@ std::optional<Type> whole_type(const StateInfo& state) {
   return Type{state.type.dtype, std::get<Shape>(*whole)};
 }
 
+ShardRange range_of_shard(const StateInfo& state, int64_t rank) {
+  return range_of(state, *whole_type(state), rank);
+}
+
 void copy_shard(const StateInfo& state, std::span<const std::byte> whole, int64_t rank,
                 std::span<std::byte> shard) {
   const ShardRange part = range_of(state, *whole_type(state), rank);
@@ -36,23 +41,24 @@ std::span<const std::byte> read_whole(const Engine& engine, const StateInfo& sta
   BRRR_CHECK(communicator != nullptr, "{} is a shard in a run of one rank", state.name);
   std::vector<std::byte> copy;
   const std::span<const std::byte> shard = engine.read_state(state.name, copy);
-  room.resize(static_cast<size_t>(whole->bytes()));
   const int64_t element = bytes_of(state.type.dtype);
-  const auto place = [&](int64_t rank) {
+  const auto bytes_of_rank = [&](int64_t rank) {
     const ShardRange part = range_of(state, *whole, rank);
-    return std::span(room).subspan(static_cast<size_t>(part.begin * element),
-                                   static_cast<size_t>(part.size() * element));
+    return std::pair(part.begin * element, part.size() * element);
   };
+  const bool is_first = communicator->rank() == 0;
+  room.resize(is_first ? static_cast<size_t>(whole->bytes()) : 0);
   communicator->run([&](Transport& t) {
     std::vector<Outgoing> out;
     std::vector<Incoming> in;
-    const std::span<std::byte> own = place(t.rank());
-    std::memcpy(own.data(), shard.data(), own.size());
-    for (int peer = 0; peer < t.ranks(); ++peer) {
-      if (peer == t.rank()) continue;
-      const std::span<std::byte> theirs = place(peer);
-      if (!own.empty()) out.push_back({peer, own.data(), std::ssize(own)});
-      if (!theirs.empty()) in.push_back({peer, theirs.data(), std::ssize(theirs)});
+    const int64_t own = bytes_of_rank(t.rank()).second;
+    if (is_first) {
+      std::memcpy(room.data(), shard.data(), static_cast<size_t>(own));
+      for (int peer = 1; peer < t.ranks(); ++peer)
+        if (const auto [at, bytes] = bytes_of_rank(peer); bytes > 0)
+          in.push_back({peer, room.data() + at, bytes});
+    } else if (own > 0) {
+      out.push_back({0, shard.data(), own});
     }
     t.exchange(out, in);
   });
