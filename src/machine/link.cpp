@@ -69,7 +69,7 @@ std::string link_text(const Link& link) {
                      link.is_shared ? ", which all ranks share," : "", latency);
 }
 
-Link usual_shared_memory() { return {2.4e9, 60e-6, true}; }
+Link usual_shared_memory() { return {6e9, 20e-6, true}; }
 
 Link fit_link(std::span<const LinkSample> samples, bool is_shared) {
   BRRR_CHECK(!samples.empty(), "a link is fitted to measurements");

@@ -100,8 +100,10 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   const auto stops = [&] {
     return communicator == nullptr && machine::SignalGuard::received() != 0;
   };
+  const io::Batch* last = nullptr;
   for (int64_t i = 0; i < count && !stops(); ++i) {
     const io::Batch& batch = loader.next();
+    last = &batch;
     score.tokens += batch.count;
     set.add(batch, l.batch);
     if (i % ranks != rank) continue;
@@ -109,6 +111,8 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
         session.loss_sum(batch, task != nullptr ? &logits : nullptr);
     if (task != nullptr) task->add(logits, batch);
   }
+  // All ranks run as many batches, because their programs gather weights together.
+  if (rank >= count % ranks && count % ranks > 0) session.loss_sum(*last);
   if (ranks == 1) {
     for (const double loss : losses) score.loss += loss;
   } else {

@@ -50,7 +50,10 @@ void OpenRun::compile() {
   const ProcessInputs inputs = inputs_of(options_, &dataset_, vocabulary);
   // The first rank decides what fits; it may be another plan than the options ask for.
   const bool follows = communicator_ != nullptr && communicator_->rank() > 0;
-  if (follows) options_ = options_of_first(options_, *communicator_);
+  if (follows) {
+    options_ = options_of_first(options_, *communicator_);
+    options_.fit = "false";  // the search is over
+  }
   SettledRun run = settle_run(options_, model_, inputs, say_, communicator_);
   options_ = run.plan.options;
   if (communicator_ != nullptr && !follows) options_ = options_of_first(options_, *communicator_);
