@@ -8,12 +8,11 @@
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/join_ranks.h"
 #include "formats/json_file.h"
 #include "infer/generator.h"
 #include "insight/pages/live_page.h"
 #include "machine/device.h"
-#include "runtime/ranks/communicator.h"
-#include "runtime/ranks/place.h"
 #include "train/run_folder.h"
 #include "train/tasks/picture_data.h"
 #include "train/text_samples.h"
@@ -143,21 +142,6 @@ train::TrainResult train_watched(const train::TrainOptions& options,
     live->ended("failed", e.what());
     throw;
   }
-}
-
-/// Connects this process with the other ranks of the run that a launcher started it for; null:
-/// there are none. Only the first one talks to people.
-std::shared_ptr<Communicator> join_ranks(train::TrainOptions& options) {
-  const RankPlace place = find_place();
-  if (place.ranks == 1) return nullptr;
-  if (options.ranks != 1 && options.ranks != place.ranks)
-    usage_error("--ranks {}: {} has started {}; leave --ranks out", options.ranks, place.source,
-                place.ranks);
-  options.ranks = place.ranks;
-  if (place.rank > 0) set_tell_sink([](std::string_view) {});
-  return std::make_shared<Communicator>([&] {
-    return open_transport(place, {.kind = options.comm, .timeout_seconds = options.rank_timeout});
-  });
 }
 
 }  // namespace

@@ -1,0 +1,15 @@
+#pragma once
+// The other processes that a launcher started with this one.
+
+#include <memory>
+
+#include "runtime/ranks/communicator.h"
+#include "train/options.h"
+
+namespace brrr::cli {
+
+/// Connects this process with the other ranks of the run that a launcher started it for; null:
+/// there are none. Only the first one talks to people.
+std::shared_ptr<Communicator> join_ranks(train::TrainOptions& options);
+
+}  // namespace brrr::cli
