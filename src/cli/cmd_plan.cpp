@@ -15,6 +15,7 @@
 #include "insight/plan/plan.h"
 #include "insight/plan/runnable_plan.h"
 #include "machine/device.h"
+#include "train/options/rank_options.h"
 
 namespace brrr::cli {
 namespace {
@@ -22,9 +23,9 @@ namespace {
 // What `plan` understands besides the options of `train`.
 struct PlanOptions {
   std::string model;
-  std::string svg, html, kernel_rates;
+  std::string svg, html, kernel_rates, link;
   std::string measure = "once";
-  bool largest_batch = false, kernels = false, inference = false;
+  bool largest_batch = false, kernels = false, inference = false, compare_zero = false;
   CachePrecision kv_cache = CachePrecision::computed;
   std::vector<std::string> inputs, sizes;  // of an ONNX or .brrr file
 };
@@ -52,6 +53,16 @@ const OptionTable<PlanOptions>& plan_table() {
     };
     t.text("svg", &PlanOptions::svg, "FILE", "draw memory over the step");
     t.text("html", &PlanOptions::html, "FILE", "write the picture and the tables as one HTML page");
+    auto& link =
+        t.text("link", &PlanOptions::link, "RATE,LATENCY",
+               "what connects ranks that are each on a machine like this one, such as 1Gbit,50us "
+               "or 12GB/s,5us; default: all on this machine, connected by its memory");
+    link.set = [](PlanOptions& o, const std::string& text) {
+      machine::parse_link(text);
+      o.link = text;
+    };
+    t.flag("compare-zero", &PlanOptions::compare_zero,
+           "compare what ranks divide, --zero 0 to 3: bytes per parameter, bytes sent, times");
     auto& measure =
         t.text("measure", &PlanOptions::measure, "",
                "measure this machine again to predict times (takes a second; otherwise done once "
@@ -202,6 +213,23 @@ bool asks_for_inference(const Arguments& args) {
   return own.inference;
 }
 
+/// The stages of ZeRO that go with the other options.
+int compare_stages(const train::TrainOptions& given, const train::FitContext& context) {
+  if (given.ranks == 1) usage_error("--compare-zero compares what ranks divide: add --ranks N");
+  std::vector<insight::RunPlan> plans;
+  for (int64_t zero = 0; zero <= 3; ++zero) {
+    train::TrainOptions o = given;
+    o.zero = zero;
+    train::validate_ranks(o);
+    std::unique_ptr<train::Session> session;
+    const train::Plan plan = train::plan_of(o, context, &session);
+    plans.push_back(insight::analyse(plan, context.model, *session, context.speed));
+  }
+  fmt::print("{}", given.json ? insight::compare_stages_json(plans)
+                              : insight::compare_stages(plans, colour_on_stdout()));
+  return 0;
+}
+
 int run_plan(const Arguments& typed) {
   const Arguments args = with_model_as_word(typed);
   if (module_named(args) || asks_for_inference(args)) return plan_inference(args);
@@ -212,8 +240,12 @@ int run_plan(const Arguments& typed) {
     tell("note: no effect on a plan: {}\n", list);
   DescribedRun run = describe_run(given, WantsData::if_there);
   train::TrainOptions& o = run.options;
+  train::cut_into_slots(o);
+  if (!own.link.empty() && o.ranks == 1)
+    usage_error("--link says what connects ranks: add --ranks N");
   const MemoryLimit limit = plan_budget(o);
   train::FitContext context;
+  if (!own.link.empty()) context.link = machine::parse_link(own.link);
   context.model = run.model;
   if (o.max_steps == 0) o.max_steps = 1000;  // decides only how long the curves get
   context.inputs = run.inputs();
@@ -223,6 +255,7 @@ int run_plan(const Arguments& typed) {
   // What a GPU reaches is not measured yet: no times are predicted for one.
   if (machine::backend_for(o.device).memory_bytes == 0)
     context.speed = machine::machine_speed(measure_of(own), limit.bytes);
+  if (own.compare_zero) return compare_stages(o, context);
   // A search takes memory of its own, which shows when it is over: then there is less.
   constexpr int kRounds = 5;
   std::unique_ptr<train::Session> session;

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/join_ranks.h"
 #include "cli/model_option.h"
 #include "cli/run_options.h"
 #include "cli/runnable_option.h"
@@ -248,9 +249,19 @@ int run_profile(const Arguments& typed) {
       mode == Mode::training ? std::nullopt : take_precision(given);
   DescribedRun run = describe_run(given, WantsData::if_named);
   train::TrainOptions& o = run.options;
+  insight::WorkloadOptions w;
   if (o.wants_fit())
     usage_error("--fit does not apply to profile; use `brrr plan --fit` and profile what it finds");
   if (o.max_steps == 0) o.max_steps = 1000;  // of no consequence here
+  if (mode == Mode::training) {
+    w.ranks = join_ranks(o);
+    if (w.ranks == nullptr && o.ranks > 1)
+      usage_error(
+          "--ranks {}: start as many processes of `brrr profile` by torchrun, mpirun or srun; see "
+          "`brrr plan` for a run that is not started",
+          o.ranks);
+    train::cut_into_slots(o);
+  }
   if (train::by_document(o)) {
     if (mode == Mode::training)
       tell("note: rows of --sampling {} differ in length; what is timed has {} tokens in each\n",
@@ -258,7 +269,6 @@ int run_profile(const Arguments& typed) {
     o.sampling = "random";
   }
 
-  insight::WorkloadOptions w;
   w.mode = mode;
   w.options = o;
   w.cache = own.kv_cache;
@@ -276,7 +286,11 @@ int run_profile(const Arguments& typed) {
   p.mode = w.mode;
   p.title = title_of(run, w.mode, w.prompt);
   p.evaluation_every = o.interval(o.eval_steps);
-  if (own.advice) {
+  if (w.ranks != nullptr && w.ranks->rank() > 0) {
+    w.ranks->barrier();
+    return 0;
+  }
+  if (own.advice && w.ranks == nullptr) {
     insight::AdviceOptions a;
     a.workload = w;
     a.fixed_model = !run.folder.empty();
@@ -285,6 +299,7 @@ int run_profile(const Arguments& typed) {
     p.advised = true;
     p.advice = insight::advise(p, *workload, a);
   }
+  if (w.ranks != nullptr) w.ranks->barrier();
   write_profile(p, o.json, own, [&] {
     return mode == Mode::training ? memory_pictures(run, ceilings) : insight::Pictures();
   });

@@ -8,12 +8,12 @@
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/join_ranks.h"
 #include "formats/json_file.h"
 #include "infer/generator.h"
 #include "insight/pages/live_page.h"
 #include "machine/device.h"
 #include "runtime/ranks/communicator.h"
-#include "train/ranks.h"
 #include "train/run_folder.h"
 #include "train/tasks/picture_data.h"
 #include "train/text_samples.h"
@@ -149,9 +149,8 @@ train::TrainResult train_watched(const train::TrainOptions& options,
 
 int train_main(const train::TrainOptions& given) {
   train::TrainOptions options = given;
-  const std::shared_ptr<Communicator> communicator = train::join_ranks(options);
+  const std::shared_ptr<Communicator> communicator = join_ranks(options);
   const bool is_first = communicator == nullptr || communicator->rank() == 0;
-  if (!is_first) set_tell_sink([](std::string_view) {});  // the first rank talks to people
   std::optional<insight::LivePage> live;
   train::TrainResult result;
   try {

@@ -26,12 +26,15 @@ struct ProcessForecast {
   int64_t batches = 0;  // of the loaders
   int64_t threads = 0;  // stacks of the team and of the loaders
   int64_t logging = 0;  // curves of the run, and choosing the tokens of samples
+  int64_t ranks = 0;    // what travels between ranks, and shards gathered for a checkpoint
   int64_t code = 0;     // pages of the program and its libraries that are not resident yet
   // Pages of memory-mapped inputs (shards). The system can reclaim them, so they count as resident
   // but not as needed.
   int64_t mapped = 0;
 
-  int64_t overhead() const { return program + packing + batches + threads + logging + code; }
+  int64_t overhead() const {
+    return program + packing + batches + threads + logging + ranks + code;
+  }
   /// Bytes that must fit into the memory limit of the process.
   int64_t needed() const;
   /// Forecast of the peak resident memory (VmHWM) in bytes.

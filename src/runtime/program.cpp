@@ -110,13 +110,21 @@ std::vector<NodeId> busy_until(const Graph& g,
   return until;
 }
 
+/// Bytes of one region of memory; of states, each is a region.
 struct MemoryRange {
-  const std::byte* data = nullptr;
-  int64_t bytes = 0;
+  MemoryRegion region = MemoryRegion::temporary;
+  NodeId state = kNoNode;
+  int64_t offset = 0, bytes = 0;
   bool overlaps(const MemoryRange& o) const {
-    return data < o.data + o.bytes && o.data < data + bytes;
+    return region == o.region && state == o.state && offset < o.offset + o.bytes &&
+           o.offset < offset + bytes;
   }
 };
+
+MemoryRange range_of(const Buffer& b, int64_t offset, int64_t bytes) {
+  const bool is_state = b.region == MemoryRegion::state;
+  return {b.region, is_state ? b.state : kNoNode, (is_state ? 0 : b.offset) + offset, bytes};
+}
 
 }  // namespace
 
@@ -159,6 +167,7 @@ Program::Program(const Graph& graph, const Backend& backend, const ProgramOption
     step.kernel = std::move(kernels[id]);
     (plan_.constant[id] ? constant_steps_ : steps_).push_back(std::move(step));
   }
+  find_awaited();
 }
 
 // "sin f32[8] (at h.0.mlp; 2 more), ...": what neither the backend nor the reference runs.
@@ -207,7 +216,6 @@ void Program::bind(Device& device, std::byte* temporary, std::byte* constant,
           {step.in, step.out, scratch < 0 ? nullptr : buffers_[static_cast<size_t>(scratch)]},
           graph_.scope_of(step.node)};
     }
-  find_awaited();
   std::vector<Task> tasks;
   for (const auto* steps : {&constant_steps_, &steps_})
     for (const Step& step : *steps) tasks.push_back(step.task);
@@ -222,7 +230,7 @@ void Program::bind(Device& device, std::byte* temporary, std::byte* constant,
 // or results. Those that began earlier are done then, too.
 void Program::find_awaited() {
   struct Begun {
-    Kernel* kernel;
+    size_t step;
     std::vector<MemoryRange> reads, writes;
   };
   std::vector<Begun> begun;  // in order; those in front of the last awaited one are done
@@ -232,35 +240,40 @@ void Program::find_awaited() {
       return std::ranges::any_of(b, [&](const MemoryRange& y) { return x.overlaps(y); });
     });
   };
-  for (Step& step : steps_) {
-    const Node& node = graph_.node(step.node);
-    Begun now{step.kernel.get(), {}, {}};
-    for (size_t i = 0; i < step.in.size(); ++i)
-      now.reads.push_back(
-          {static_cast<const std::byte*>(step.in[i]), graph_.type(node.operands[i]).bytes()});
-    for (size_t i = 0; i < step.out.size(); ++i)
-      now.writes.push_back({static_cast<const std::byte*>(step.out[i]), node.results[i].bytes()});
-    if (const int32_t scratch = plan_.scratch_of[step.node]; scratch >= 0)
-      now.writes.push_back(
-          {step.task.args.scratch, plan_.buffers[static_cast<size_t>(scratch)].bytes});
-    step.awaited = nullptr;
+  const auto range = [&](ValueId v) {
+    return range_of(plan_.buffers[plan_.buffer(v)], plan_.offset_in[v.node][v.port],
+                    graph_.type(v).bytes());
+  };
+  for (size_t at = 0; at < steps_.size(); ++at) {
+    const NodeId id = steps_[at].node;
+    const Node& node = graph_.node(id);
+    Begun now{at, {}, {}};
+    for (const ValueId& v : node.operands) now.reads.push_back(range(v));
+    for (uint32_t port = 0; port < node.results.size(); ++port)
+      now.writes.push_back(range({id, port}));
+    if (const int32_t scratch = plan_.scratch_of[id]; scratch >= 0) {
+      const Buffer& b = plan_.buffers[static_cast<size_t>(scratch)];
+      now.writes.push_back(range_of(b, 0, b.bytes));
+    }
     for (size_t i = begun.size(); i-- > 0;) {
       const Begun& earlier = begun[i];
       if (!any_overlap(now.reads, earlier.writes) && !any_overlap(now.writes, earlier.writes) &&
           !any_overlap(now.writes, earlier.reads))
         continue;
-      step.awaited = earlier.kernel;
+      steps_[at].awaited = earlier.step;
       begun.erase(begun.begin(), begun.begin() + static_cast<std::ptrdiff_t>(i) + 1);
       break;
     }
-    if (step.kernel->is_asynchronous()) begun.push_back(std::move(now));
+    if (steps_[at].kernel->is_asynchronous()) begun.push_back(std::move(now));
   }
 }
 
-void Program::finish_asynchronous() {
-  const auto last = std::find_if(steps_.rbegin(), steps_.rend(),
-                                 [](const Step& step) { return step.kernel->is_asynchronous(); });
-  if (last != steps_.rend()) last->kernel->finish();
+std::vector<Program::Queued> Program::order() const {
+  std::vector<Queued> list;
+  for (const Step& step : steps_)
+    list.push_back({step.node, step.kernel->is_asynchronous(),
+                    step.awaited == Step::kNone ? kNoNode : steps_[step.awaited].node});
+  return list;
 }
 
 std::byte* Program::address(ValueId v) const {
@@ -318,12 +331,19 @@ void Program::run(Timeline* timeline) {
 }
 
 void Program::queue(const std::function<void(NodeId)>& queued) {
+  // What a run waits for an asynchronous kernel counts to that kernel.
+  const auto await = [&](const Step& step) {
+    step.kernel->finish();
+    queued(step.node);
+  };
   for (const Step& step : steps_) {
-    if (step.awaited != nullptr) step.awaited->finish();
+    if (step.awaited != Step::kNone) await(steps_[step.awaited]);
     device_->run(step.task);
     queued(step.node);
   }
-  finish_asynchronous();
+  const auto last = std::find_if(steps_.rbegin(), steps_.rend(),
+                                 [](const Step& step) { return step.kernel->is_asynchronous(); });
+  if (last != steps_.rend()) await(*last);
   copy_states(queued);
   has_run_ = true;
 }

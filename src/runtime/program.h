@@ -44,6 +44,14 @@ class Program {
   const Graph& graph() const { return graph_; }
   const MemoryPlan& plan() const { return plan_; }
   const std::vector<Dispatch>& dispatch() const { return dispatch_; }
+  /// A kernel in the order of a run, and the asynchronous kernel that has to be done before it.
+  struct Queued {
+    NodeId node;
+    bool is_asynchronous = false;
+    NodeId awaited = kNoNode;
+  };
+  /// The kernels of a run.
+  std::vector<Queued> order() const;
   /// Whether no kernel accepts the node, so that the reference interpreter computes it.
   bool is_interpreted(NodeId node) const;
   /// Host memory of a node of a compiled program, in bytes: an estimate, for budgets alone.
@@ -95,17 +103,18 @@ class Program {
     std::vector<const void*> in;
     std::vector<void*> out;
     Task task = {};
-    Kernel* awaited = nullptr;  // an asynchronous kernel that has to be done before this step
+    size_t awaited = kNone;  // of steps_: an asynchronous one that has to be done before
+    static constexpr size_t kNone = static_cast<size_t>(-1);
   };
   void find_awaited();
-  void finish_asynchronous();
   /// An operand of a step that lies in the buffer of a data input.
   struct InputRead {
     size_t step, operand;
     int64_t offset;
   };
   const std::vector<InputRead>& reads_of(NodeId input);
-  /// Queues a run; `queued` is told each node, as soon as its kernel or copy is queued.
+  /// Queues a run; `queued` is told each node, as soon as its kernel or copy is queued, and that of
+  /// an asynchronous kernel again, as soon as it was awaited.
   void queue(const std::function<void(NodeId)>& queued);
   void run_marked(Timeline& timeline);
   std::string missing_kernels(const Backend& backend) const;

@@ -13,6 +13,7 @@
 #include "passes/memory/rematerialize.h"
 #include "runtime/ranks/collectives.h"
 #include "train/dataset.h"
+#include "train/options/rank_options.h"
 #include "train/text_samples.h"
 #include "train/trainer.h"
 
@@ -25,6 +26,7 @@ constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 /// What may vary besides the sizes of batches.
 struct Variant {
   std::string rematerialize, optim;
+  int64_t zero = 0;
 };
 
 bool is_optimizer(const std::string& name) {
@@ -37,6 +39,21 @@ bool is_optimizer(const std::string& name) {
   }
 }
 
+/// The stages of ZeRO that the options leave open.
+std::vector<int64_t> stages(const TrainOptions& o) {
+  if (o.ranks == 1 || o.was_given("zero")) return {o.zero};
+  std::vector<int64_t> list;
+  TrainOptions with = o;
+  for (with.zero = 0; with.zero <= 3; ++with.zero) {
+    try {
+      validate_ranks(with);
+      list.push_back(with.zero);
+    } catch (const UserError&) {  // not with this optimizer
+    }
+  }
+  return list;
+}
+
 std::vector<Variant> variants(const TrainOptions& o, FitFreedom freedom) {
   // The same algorithm with narrower states.
   std::vector<std::string> optimizers{o.optim};
@@ -47,7 +64,8 @@ std::vector<Variant> variants(const TrainOptions& o, FitFreedom freedom) {
   std::vector<std::string> policies{"none", "auto", "blocks", "all"};
   if (o.was_given("rematerialize")) policies = {o.rematerialize};
   for (const std::string& optimizer : optimizers)
-    for (const std::string& policy : policies) list.push_back({policy, optimizer});
+    for (const std::string& policy : policies)
+      for (const int64_t zero : stages(o)) list.push_back({policy, optimizer, zero});
   return list;
 }
 
@@ -58,6 +76,7 @@ TrainOptions with(const TrainOptions& options, const Variant& variant, int64_t b
   o.gradient_accumulation_steps = rows / batch;
   o.optim = variant.optim;
   o.rematerialize = variant.rematerialize;
+  o.zero = variant.zero;
   // A recorded budget is of an earlier search.
   if (!options.was_given("activation-memory")) o.activation_memory.clear();
   // Evaluation goes over the same rows in other portions.
@@ -125,7 +144,7 @@ void add_new(std::vector<Plan>& plans, const Plan& plan) {
   const auto same = [&](const Plan& p) {
     return p.options.batch_size == plan.options.batch_size &&
            p.options.rematerialize == plan.options.rematerialize &&
-           p.options.optim == plan.options.optim;
+           p.options.optim == plan.options.optim && p.options.zero == plan.options.zero;
   };
   if (std::none_of(plans.begin(), plans.end(), same)) plans.push_back(plan);
 }
@@ -186,7 +205,9 @@ Plan plan_of(const TrainOptions& options, const FitContext& context,
     plan.device_bytes = plan.arena.total() + kDeviceReserve;
   plan.has_panels = session->has_panels();
   plan.fits = plan.needed() <= context.budget;
-  plan.ms = predict_step(*session, context.speed.value_or(machine::nominal_speed())).total_ms();
+  plan.link = context.link;
+  plan.ms = predict_step(*session, context.speed.value_or(machine::nominal_speed()), context.link)
+                .total_ms();
   if (keep != nullptr) *keep = std::move(session);
   return plan;
 }

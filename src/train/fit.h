@@ -1,8 +1,8 @@
 #pragma once
 // Fitting a run into a memory budget. Everything is decided from compiled plans, whose bytes are
 // exact, before anything is allocated: how many sequences go through at once (the tokens of a step
-// stay the same), what is kept for the backward pass and, when that may change, how wide the
-// optimizer's states are.
+// stay the same), what is kept for the backward pass, what ranks divide among them (ZeRO) and, when
+// that may change, how wide the optimizer's states are.
 
 #include <algorithm>
 #include <functional>
@@ -29,6 +29,7 @@ struct Plan {
   MemoryForecast arena;
   machine::ProcessForecast process;
   double ms = 0;  // predicted for a step; on a nominal machine where this one was not measured
+  machine::Link link = machine::usual_shared_memory();  // between ranks
   bool fits = false;
   bool has_panels = false;  // derived weights in two orders (the pass weight_panels)
   std::string why_not;      // not empty: it was not even compiled, and there are no figures
@@ -45,7 +46,8 @@ struct FitContext {
   ProcessInputs inputs;
   ResidentMemory now;
   std::optional<machine::MachineSpeed> speed;
-  int64_t budget = 0;          // bytes for Plan::needed()
+  int64_t budget = 0;                                   // bytes for Plan::needed()
+  machine::Link link = machine::usual_shared_memory();  // between ranks
   int64_t left_by_search = 0;  // that an earlier search turned out to leave in the process
   std::shared_ptr<Communicator> communicator = nullptr;
   bool plans_only = false;  // the run is another process, without the peak of this one's search
@@ -67,7 +69,7 @@ constexpr int64_t room_to_leave(int64_t left, int64_t reckoned, int64_t needed) 
 void measure_again(Plan& plan, const FitContext& context, const Session& session);
 
 enum class FitFreedom {
-  memory,  // micro-batch, accumulation, rematerialisation: the maths of the step stays
+  memory,  // micro-batch, accumulation, rematerialisation, ZeRO: the maths of the step stays
   all      // and the optimizer
 };
 

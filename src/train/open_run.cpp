@@ -62,7 +62,7 @@ void OpenRun::compile() {
     options_ = options_of_first(options_, *communicator_);
     options_.memory_limit = memory_limit;
     options_.threads = threads;
-    options_.fit = "false";
+    options_.fit = "false";  // the search is over
   }
   SettledRun run = settle_run(options_, model_, inputs, say_, communicator_);
   options_ = run.plan.options;

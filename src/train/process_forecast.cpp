@@ -5,7 +5,10 @@
 #include <vector>
 
 #include "formats/svg_plot.h"
+#include "runtime/ranks/collectives.h"
+#include "runtime/ranks/transports.h"
 #include "train/parts.h"
+#include "train/run_folder.h"
 
 namespace brrr::train {
 namespace {
@@ -17,7 +20,8 @@ constexpr int64_t kLiveBytes = int64_t{3} << 20;      // the live page, its serv
 constexpr int64_t kChoiceBytes = 16;                  // of a token that a sampler chooses among
 constexpr int64_t kPointBytes = 48;                   // of a logged step, in curves and in pictures
 constexpr int64_t kEvalLoaderBatches = 4;             // of a loader with one worker, two ahead
-constexpr int64_t kFaultBytes = int64_t{64} << 10;    // that one access to a mapped file brings in
+constexpr int64_t kMostRanksOfAHost = 128;
+constexpr int64_t kFaultBytes = int64_t{64} << 10;  // that one access to a mapped file brings in
 
 std::vector<const Graph*> graphs_of(const Session& session) {
   std::vector<const Graph*> graphs;
@@ -69,6 +73,12 @@ machine::ProcessForecast forecast_process(const TrainOptions& o, const Session& 
   f.threads += o.dataloader_num_workers * kLoaderBytes + kSavingBytes;
   const int64_t every = o.logging_steps > 0 ? o.interval(o.logging_steps)
                                             : std::max<int64_t>(1, o.interval(o.eval_steps));
+  if (const StepShares& shares = session.shares(); shares.ranks > 1) {
+    constexpr int64_t kThreads = 2;  // one exchanges, one watches the other ranks
+    const auto of_host = static_cast<int>(std::min<int64_t>(shares.ranks, kMostRanksOfAHost));
+    f.ranks = collective_bytes(shares.ranks) + ranks::touched_shared_memory(of_host) +
+              kThreads * machine::kThreadBytes + gathered_bytes(session.engine(), shares.rank == 0);
+  }
   f.logging =
       std::min(o.max_steps / every, static_cast<int64_t>(io::LossCurve::kMost)) * kPointBytes;
   if (o.wants_live()) f.logging += kLiveBytes;

@@ -132,6 +132,20 @@ void write_states(const fs::path& file, WholeStates states, const Communicator* 
 
 }  // namespace
 
+int64_t gathered_bytes(const Engine& engine, bool is_first_rank) {
+  int64_t largest = 0, parameters = 0, states = 0;
+  for (const StateInfo& s : engine.states()) {
+    const std::optional<Type> whole = whole_type(s);
+    if (!whole) continue;
+    largest = std::max(largest, whole->bytes());
+    if (s.kind() == InputKind::parameter)
+      parameters += whole->bytes();
+    else if (is_kept_between_steps(s.role))
+      states += whole->bytes();
+  }
+  return is_first_rank ? std::max(parameters, states) : largest;
+}
+
 void write_parameters(const fs::path& file, const Engine& engine, Communicator* communicator) {
   write_states(file, {engine, true, communicator}, communicator);
 }
@@ -321,6 +335,11 @@ void RunLog::train_step(const StepRecord& r) {
   if (r.skipped_steps) {
     put("loss_scale", "train/loss_scale", r.loss_scale);
     put("skipped_steps", "train/skipped_steps", static_cast<double>(*r.skipped_steps));
+  }
+  if (r.ranks) {
+    put("sent_bytes", "ranks/sent_bytes", static_cast<double>(r.ranks->bytes_sent));
+    put("exchange_ms", "ranks/exchange_ms", 1e3 * r.ranks->exchange_seconds);
+    put("exchange_waited_ms", "ranks/exchange_waited_ms", 1e3 * r.ranks->waited_seconds);
   }
   if (r.host) {
     put("arena_bytes", "memory/arena_bytes", static_cast<double>(r.arena_bytes));

@@ -61,6 +61,10 @@ struct ModelParts {
 // With a communicator every rank makes these calls: shards are gathered, and the first rank writes
 // whole tensors, the same bytes for any number of ranks.
 
+/// The most that this rank gathers beside the arena while the run is written: of the parameters or
+/// of the optimizer's states.
+int64_t gathered_bytes(const Engine& engine, bool is_first_rank);
+
 /// Writes the parameters as safetensors.
 void write_parameters(const fs::path& file, const Engine& engine,
                       Communicator* communicator = nullptr);

@@ -21,9 +21,16 @@
 namespace brrr::train {
 
 /// How the wall time of one step divides, as shares: kernels by what bounds them (and the time
-/// between kernels, which is overhead), waiting for data, the rest.
+/// between kernels, which is overhead), waiting for data or for other ranks, the rest.
 struct RegimeShares {
   double compute = 0, bandwidth = 0, overhead = 0, waiting = 0, other = 0;
+};
+
+/// What a rank exchanged with the others in a step.
+struct RankReading {
+  int64_t bytes_sent = 0;
+  double exchange_seconds = 0;  // of the thread that exchanges
+  double waited_seconds = 0;    // of the thread that computes, for the other
 };
 
 /// One optimizer step, as it is logged and shown.
@@ -36,6 +43,7 @@ struct StepRecord : StepSigns {
   int64_t arena_bytes = 0;
   std::optional<int64_t> skipped_steps = {};  // so far, of a run whose gradients are scaled
   std::optional<DeviceReading> device = {};
+  std::optional<RankReading> ranks = {};  // of a run on several
   std::optional<HostReading> host = {};
   std::optional<RegimeShares> regimes = {};
   double tokens_per_second() const {

@@ -13,6 +13,7 @@ std::string description(const TrainOptions& o) {
   if (o.gradient_accumulation_steps > 1)
     text += fmt::format(" x accumulation {}", o.gradient_accumulation_steps);
   if (o.rematerialize != "none") text += fmt::format(", rematerialize {}", o.rematerialize);
+  if (o.ranks > 1) text += fmt::format(", ZeRO {} on {}", o.zero, counted(o.ranks, "rank"));
   if (o.optim != "adamw") text += ", " + o.optim;
   if (std::find(o.disable_pass.begin(), o.disable_pass.end(), kWeightPanels) !=
       o.disable_pass.end())
@@ -105,8 +106,9 @@ std::vector<std::string> fit_table(const FitResult& result) {
                                   p.why_not));
       continue;
     }
-    const std::string policy =
-        o.rematerialize + (o.activation_memory.empty() ? "" : " " + o.activation_memory);
+    const std::string policy = o.rematerialize +
+                               (o.activation_memory.empty() ? "" : " " + o.activation_memory) +
+                               (o.ranks > 1 ? fmt::format(", ZeRO {}", o.zero) : "");
     lines.push_back(fmt::format("{} {:>7} {:>13}  {:<18} {:<11} {:>10} {:>9}{}", chosen ? '>' : ' ',
                                 o.batch_size, o.gradient_accumulation_steps, policy, o.optim,
                                 memory_text(p.needed()), duration_text(1e-3 * p.ms),

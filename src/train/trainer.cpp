@@ -248,6 +248,7 @@ class Trainer {
       const Stopwatch watch;
       const double waited_before = open_->loader().seconds_waited();
       const double rate = open_->scheduled_rate();
+      const Communicator::Traffic before = traffic();
       const StepResult r = open_->step(watch_->timeline());
       const double waited = open_->loader().seconds_waited() - waited_before;
       if (step == first) result_.first_step_seconds = machine::process_age_seconds();
@@ -273,6 +274,12 @@ class Trainer {
       record.seconds_so_far = seconds_before_ + since_start.seconds();
       record.arena_bytes = result_.arena_bytes;
       if (session().scales_gradients()) record.skipped_steps = result_.skipped_steps;
+      if (!is_alone()) {
+        const Communicator::Traffic after = traffic();
+        record.ranks = {after.bytes_sent - before.bytes_sent,
+                        after.busy_seconds - before.busy_seconds,
+                        after.waited_seconds - before.waited_seconds};
+      }
       if (is_logged) record.device = session().engine().device().reading();
       watch_->step(record, is_logged);
       if (is_logged && log_) log_->train_step(record);
@@ -287,6 +294,10 @@ class Trainer {
     result_.tokens_per_second = stepping > 0 ? static_cast<double>(stepped_tokens) / stepping : 0;
     result_.samples_per_second = stepping > 0 ? stepped_rows / stepping : 0;
     result_.waiting_share = stepping > 0 ? waiting / stepping : 0;
+  }
+
+  Communicator::Traffic traffic() const {
+    return is_alone() ? Communicator::Traffic() : communicator_->traffic();
   }
 
   // What one rank was told, all of them do.

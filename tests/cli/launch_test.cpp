@@ -92,6 +92,8 @@ class Running {
   explicit Running(const std::vector<std::string>& words) {
     pid_ = ::fork();
     if (pid_ == 0) {
+      // Whoever started the tests in the background may ignore them.
+      for (const int number : {SIGINT, SIGTERM}) ::signal(number, SIG_DFL);
       std::vector<std::string> all{BRRR_BINARY};
       all.insert(all.end(), words.begin(), words.end());
       std::vector<char*> arguments;

@@ -44,7 +44,8 @@ train::RegimeShares RegimeMeter::shares(double step_seconds, double waited_secon
   s.compute = share(bound[static_cast<size_t>(Bound::compute)]);
   s.bandwidth = share(bound[static_cast<size_t>(Bound::bandwidth)]);
   s.overhead = share(bound[static_cast<size_t>(Bound::overhead)] + runs - kernels);
-  s.waiting = share(waited_seconds);
+  const double for_ranks = bound[static_cast<size_t>(Bound::communication)];
+  s.waiting = share(waited_seconds + for_ranks);
   s.other =
       share(step_seconds - runs - waited_seconds + bound[static_cast<size_t>(Bound::reference)]);
   return s;

@@ -190,7 +190,8 @@ void add_flops(RunPlan& p, const Session& session) {
     if (use.runs == 0) continue;
     const Graph& g = use.program->graph();
     const Phases phases(g);
-    const double times = static_cast<double>(use.runs) / static_cast<double>(p.tokens_per_step);
+    const double times = static_cast<double>(use.runs * p.plan.options.ranks) /
+                         static_cast<double>(p.tokens_per_step);
     for (NodeId id = 0; id < g.size(); ++id) {
       if (g.is_input(id) || use.program->plan().constant[id]) continue;
       const std::string_view phase = phases.of(id);
@@ -307,10 +308,11 @@ RunPlan analyse(const train::Plan& plan, const models::ModelPtr& model, const Se
   p.tokens_per_step =
       plan.options.batch_size * plan.options.gradient_accumulation_steps * plan.options.context;
   p.speed = speed;
-  if (speed) p.time = train::predict_step(session, *speed);
+  if (speed) p.time = train::predict_step(session, *speed, plan.link);
   add_states(p, session);
   add_moments(p, session);
   add_flops(p, session);
+  if (plan.options.ranks > 1) p.ranks = rank_plan_of(p, session);
   p.inference = inference_of(plan.options, *model, cache);
   add_rules(p);
   return p;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "insight/pages/page.h"
+#include "insight/plan/rank_plan.h"
 #include "passes/precision/cache_precision.h"
 #include "train/fit.h"
 
@@ -111,6 +112,7 @@ struct RunPlan {
   std::optional<train::PredictedTime> time;
   std::optional<machine::MachineSpeed> speed;
   std::optional<KernelPlan> kernels;  // see add_kernels()
+  std::optional<RankPlan> ranks;      // of a run on several
   InferencePlan inference;
   std::vector<Rule> rules;
 };

@@ -36,7 +36,9 @@ std::string title(const RunPlan& p) {
       o.gradient_accumulation_steps > 1
           ? fmt::format(" x accumulation {}", o.gradient_accumulation_steps)
           : "",
-      counted(p.tokens_per_step, p.model->sees_pictures() ? "picture" : "token"), o.precision,
+      counted(p.tokens_per_step, p.model->sees_pictures() ? "picture" : "token") +
+          (o.ranks > 1 ? fmt::format(" on {}", counted(o.ranks, "rank")) : ""),
+      o.precision,
       o.optim + (o.freeze.empty() ? "" : fmt::format(", frozen {}", fmt::join(o.freeze, ","))) +
           (o.rematerialize == "none"
                ? ""
@@ -72,6 +74,7 @@ std::vector<NamedBytes> process_rows(const RunPlan& p) {
        f.program + f.code);
   part("packed operands of products", f.packing);
   part("batches, threads, log", f.batches + f.threads + f.logging);
+  part("exchange with other ranks", f.ranks);
   part("mapped inputs (reclaimable)", f.mapped);
   return rows;
 }
@@ -295,6 +298,7 @@ std::string report(const RunPlan& p, bool colour) {
   add_memory(r, p);
   add_saved(r, p);
   add_work(r, p);
+  if (p.ranks) add_ranks(r, *p.ranks);
   if (p.kernels) add_kernel_rows(r, p);
   add_rules(r, p);
   return r.take();
@@ -345,6 +349,7 @@ std::string report_json(const RunPlan& p) {
         {"batches", f.batches},
         {"threads", f.threads},
         {"logging", f.logging},
+        {"ranks", f.ranks},
         {"mapped", f.mapped}}},
       {"peak_at",
        {{"program", p.peak.program},
@@ -366,6 +371,7 @@ std::string report_json(const RunPlan& p) {
         {"temporaries", p.inference.temporaries}}},
       {"rules", rules},
       {"plan_ms", p.compile_ms}};
+  if (p.ranks) j["ranks"] = OrderedJson::parse(rank_plan_json(*p.ranks));
   if (p.kernels) j["kernels"] = kernels_json(p);
   return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }

@@ -233,6 +233,18 @@ void add_groups(Profile& p) {
   p.by_scope = grouped(p, [](const KernelProfile& k) { return k.layer; });
 }
 
+RankExchange exchange_since(const Communicator::Traffic& before, const Communicator& communicator,
+                            double steps) {
+  const Communicator::Traffic now = communicator.traffic();
+  RankExchange e;
+  e.ranks = communicator.ranks();
+  e.rank = communicator.rank();
+  e.bytes_sent = static_cast<double>(now.bytes_sent - before.bytes_sent) / steps;
+  e.busy_ms = 1e3 * (now.busy_seconds - before.busy_seconds) / steps;
+  e.waited_ms = 1e3 * (now.waited_seconds - before.waited_seconds) / steps;
+  return e;
+}
+
 }  // namespace
 
 Bound Group::bound() const {
@@ -299,8 +311,14 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
   Collector collector(programs, workload.cache_share());
   std::vector<double> off, ratios;
   HostLoad host;
+  const Communicator* const communicator = workload.communicator();
+  const Communicator::Traffic before =
+      communicator != nullptr ? communicator->traffic() : Communicator::Traffic();
   const Stopwatch watch;
-  while (off.size() < kLeastSteps || (watch.seconds() < seconds && off.size() < kMostSteps)) {
+  const auto goes_on = [&] {
+    return off.size() < kLeastSteps || (watch.seconds() < seconds && off.size() < kMostSteps);
+  };
+  while (workload.of_first_rank(goes_on())) {
     // Which of the two comes first alternates, too.
     const bool first = off.size() % 2 == 0;
     double with = 0, without = 0;
@@ -317,6 +335,8 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
     off.push_back(1e3 * without);
     ratios.push_back(with / without);
   }
+  if (communicator != nullptr)
+    p.exchange = exchange_since(before, *communicator, 2 * static_cast<double>(off.size()));
   const double others = host.read().other_processors(machine_processors());
   if (workload.is_on_host()) p.other_processors = std::max(0.0, others);
   // Noting the work of every thread costs time, so the trace is of steps of its own.

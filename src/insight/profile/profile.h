@@ -4,7 +4,9 @@
 // kernels did not take, by name. Steps with the clocks on and off alternate, so what timing itself
 // costs is measured in every run.
 
+#include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,6 +84,16 @@ struct TracedStep {
   std::vector<Run> runs;
 };
 
+/// What a rank exchanges with the others in a step.
+struct RankExchange {
+  int64_t ranks = 1, rank = 0;
+  double bytes_sent = 0;
+  double busy_ms = 0;    // of the thread that exchanges, waiting for others included
+  double waited_ms = 0;  // of the step, for that thread
+  double hidden() const { return busy_ms > 0 ? std::max(0.0, 1 - waited_ms / busy_ms) : 1; }
+  double bytes_per_second() const { return busy_ms > 0 ? 1e3 * bytes_sent / busy_ms : 0; }
+};
+
 struct Profile {
   Mode mode = Mode::training;
   std::string title, backend;
@@ -118,6 +130,7 @@ struct Profile {
   double overhead = 0;
   double other_processors = 0;  // processors' worth of time that other work had meanwhile
   Workload::Batches batches;
+  std::optional<RankExchange> exchange;  // of a run on several ranks
   Ceilings ceilings;
   /// "cpu:avx2 on 2 threads", "cuda:sm_90 on cuda:0 (NVIDIA H200)"
   std::string place() const;

@@ -87,15 +87,25 @@ void add_parts(ProfileReport& r, const Profile& p) {
   const char* const kMeaning[] = {
       "limited by arithmetic", "limited by memory traffic",
       on_host ? "limited by starting kernels and threads" : "limited by kernel launches",
-      "ops on types that have no kernel: the loops of the reference interpreter"};
+      "ops on types that have no kernel: the loops of the reference interpreter",
+      "waiting for what other ranks send"};
   for (size_t i = 0; i < kBounds; ++i)
-    if (static_cast<Bound>(i) != Bound::reference || bounds[i] > 0)
+    if (i < static_cast<size_t>(Bound::reference) || bounds[i] > 0)
       row(fmt::format("  {}", phrase_of(static_cast<Bound>(i))).c_str(), bounds[i], kMeaning[i]);
   // A device's clock counts what lies between two kernels with the second.
   row(on_host ? "between kernels" : "starting, waiting for its end", p.between_ms);
   if (p.mode == Mode::training) row("preparing or awaiting batch", p.batch_ms);
   if (p.sampling_ms > 0) row("choosing the token", p.sampling_ms);
   row("inputs, results", p.rest_ms);
+  if (p.exchange)
+    r.line(fmt::format(
+        "  rank {} of {} sends {} a step in {} of exchanges, {}/s; the step waits {}, {:.0f}% are "
+        "hidden",
+        p.exchange->rank, p.exchange->ranks,
+        memory_text(static_cast<int64_t>(p.exchange->bytes_sent)),
+        duration_text(1e-3 * p.exchange->busy_ms),
+        memory_text(static_cast<int64_t>(p.exchange->bytes_per_second())),
+        duration_text(1e-3 * p.exchange->waited_ms), 100 * p.exchange->hidden()));
   if (p.evaluation_ms > 0 && p.evaluation_every > 0) {
     const double every = p.step.median * static_cast<double>(p.evaluation_every);
     r.line(fmt::format("  besides the steps: an evaluation of {} every {}, {:.1f}% of the run",
@@ -293,6 +303,11 @@ std::string report_json(const Profile& p) {
   OrderedJson bounds = OrderedJson::object();
   for (size_t i = 0; i < kBounds; ++i)
     bounds[std::string(name_of(static_cast<Bound>(i)))] = bound_ms(p)[i];
+  OrderedJson exchange = nullptr;
+  if (p.exchange)
+    exchange = {{"ranks", p.exchange->ranks},           {"rank", p.exchange->rank},
+                {"bytes_sent", p.exchange->bytes_sent}, {"busy_ms", p.exchange->busy_ms},
+                {"waited_ms", p.exchange->waited_ms},   {"hidden_share", p.exchange->hidden()}};
   const OrderedJson j = {
       {"mode", name_of(p.mode)},
       {"title", p.title},
@@ -317,6 +332,7 @@ std::string report_json(const Profile& p) {
         {"sampling", p.sampling_ms},
         {"inputs_and_results", p.rest_ms}}},
       {"bound_ms", bounds},
+      {"exchange", exchange},
       {"ceilings",
        {{"f32", p.ceilings.f32},
         {"tf32", p.ceilings.tf32},

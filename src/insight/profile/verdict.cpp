@@ -10,6 +10,7 @@
 #include "ops/attention.h"
 #include "ops/fused.h"
 #include "ops/op.h"
+#include "runtime/ranks/division.h"
 
 namespace brrr::insight {
 namespace {
@@ -41,7 +42,8 @@ double tick_seconds() {
 }  // namespace
 
 std::string_view name_of(Bound bound) {
-  constexpr std::string_view kNames[] = {"compute", "bandwidth", "overhead", "reference"};
+  constexpr std::string_view kNames[] = {"compute", "bandwidth", "overhead", "reference",
+                                         "communication"};
   return kNames[static_cast<size_t>(bound)];
 }
 
@@ -150,6 +152,11 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
   Work w{cost.flops, cost.bytes_read, cost.bytes_written, DType::f32};
   w.is_interpreted = program.is_interpreted(id);
   const Node& node = g.node(id);
+  if (is_collective(node)) {
+    w.is_collective = true;
+    w.bytes_read = mean_bytes_sent(g, id);
+    w.bytes_written = 0;
+  }
   if (class_of(node) == OpClass::contraction && !node.operands.empty()) {
     w.dtype = machine::factor_dtype(g, id);
     w.tf32 = node.attrs.get_or<bool>("tf32", false);
@@ -184,6 +191,7 @@ Verdict judge(const Work& w, const Ceilings& c, double taken) {
       v.bound = static_cast<Bound>(i);
     }
   if (w.is_interpreted) v.bound = Bound::reference;
+  if (w.is_collective) v.bound = Bound::communication;
   return v;
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 // The three regimes of "Making Deep Learning Go Brrrr From First Principles" (He, 2022): what a
-// kernel waits for. Its work at the rates that this machine was measured at gives three times below
-// which it cannot run: arithmetic, traffic, and being started. The longest is its ceiling and names
-// the regime, except for ops without a kernel, which the loops of the reference interpreter run.
+// kernel waits for, and, on several ranks, the others. Its work at the rates that this machine was
+// measured at gives three times below which it cannot run: arithmetic, traffic, and being started.
+// The longest is its ceiling and names the regime, except for ops without a kernel, which the loops
+// of the reference interpreter run.
 
 #include <array>
 #include <cstdint>
@@ -15,8 +16,8 @@
 
 namespace brrr::insight {
 
-enum class Bound : uint8_t { compute, bandwidth, overhead, reference };
-inline constexpr size_t kBounds = 4;
+enum class Bound : uint8_t { compute, bandwidth, overhead, reference, communication };
+inline constexpr size_t kBounds = 5;
 std::string_view name_of(Bound bound);
 /// "compute-bound", "reference loops"
 std::string phrase_of(Bound bound);
@@ -65,6 +66,7 @@ struct Work {
   DType dtype = DType::f32;  // of the factors of a product
   bool tf32 = false;         // f32 that may be rounded
   bool is_interpreted = false;
+  bool is_collective = false;  // bytes_read are sent to other ranks
   double bytes() const { return bytes_read + bytes_written; }
 };
 /// The op's cost as the program runs it: a cache is updated in its place. `cache_share`: of the

@@ -97,8 +97,8 @@ class TimedBatches final : public io::BatchSource {
 class Training final : public Workload {
  public:
   explicit Training(const WorkloadOptions& o)
-      : options_(o.options), model_(o.model), data_(o.data) {
-    session_ = train::compile_run(options_, *model_);
+      : options_(o.options), model_(o.model), data_(o.data), ranks_(o.ranks) {
+    session_ = train::compile_run(options_, *model_, ranks_);
   }
   const Backend& backend() const override { return session_->engine().backend(); }
   std::vector<ProgramRuns> programs() const override {
@@ -131,6 +131,7 @@ class Training final : public Workload {
     session_->loss_sum(batch);
     return static_cast<double>(batches) * watch.seconds();
   }
+  Communicator* communicator() const override { return ranks_.get(); }
   Batches batches() const override { return source_ != nullptr ? source_->done() : Batches{}; }
 
   void allocate() override {
@@ -145,8 +146,11 @@ class Training final : public Workload {
       batches = std::make_unique<RandomBatches>(l, *model_);
     auto timed = std::make_unique<TimedBatches>(std::move(batches));
     source_ = timed.get();
-    loader_.emplace(std::move(timed), l);
-    batches_.resize(static_cast<size_t>(options_.gradient_accumulation_steps));
+    std::unique_ptr<io::BatchSource> own = std::move(timed);
+    if (ranks_ != nullptr)
+      own = std::make_unique<train::SharedBatches>(std::move(own), session_->shares());
+    loader_.emplace(std::move(own), l);
+    batches_.resize(static_cast<size_t>(session_->shares().local()));
   }
 
   StepClock run(Timeline* timeline) override {
@@ -164,6 +168,7 @@ class Training final : public Workload {
   train::TrainOptions options_;
   models::ModelPtr model_;
   const train::Dataset* data_;
+  std::shared_ptr<Communicator> ranks_;
   std::unique_ptr<train::Session> session_;
   TimedBatches* source_ = nullptr;  // the loader's
   std::optional<io::Loader> loader_;
@@ -350,6 +355,12 @@ std::unique_ptr<Workload> generation_workload(const WorkloadOptions& o) {
 }
 
 }  // namespace
+
+bool Workload::of_first_rank(bool value) const {
+  if (Communicator* const ranks = communicator())
+    ranks->broadcast(std::as_writable_bytes(std::span(&value, 1)), 0);
+  return value;
+}
 
 std::string_view name_of(Mode mode) {
   constexpr std::string_view kNames[] = {"training", "inference", "generation"};

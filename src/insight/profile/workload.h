@@ -49,6 +49,10 @@ class Workload {
   virtual int64_t tokens() const = 0;  // of a step
   /// One whole evaluation as the options ask for it; 0 when they ask for none.
   virtual double evaluation_seconds() { return 0; }
+  /// Of a step on several ranks, which all run the same steps; null: one rank.
+  virtual Communicator* communicator() const { return nullptr; }
+  /// What the first rank says.
+  bool of_first_rank(bool value) const;
   /// Of the positions that the cache has room for, the share that is read.
   virtual double cache_share() const { return 1; }
   /// Seconds to make one batch, and the batches that were made; zeros without a loader.
@@ -69,6 +73,7 @@ struct WorkloadOptions {
   const train::Dataset* data = nullptr;  // of the batches; null: random tokens
   int64_t prompt = 64;                   // tokens in the cache when generation begins
   CachePrecision cache = CachePrecision::computed;
+  std::shared_ptr<Communicator> ranks = nullptr;  // of a training step
 };
 /// Compiled, not allocated. Throws UserError for a prompt beyond the context.
 std::unique_ptr<Workload> make_workload(const WorkloadOptions& options);

@@ -4,14 +4,13 @@
 #include <bit>
 #include <cstring>
 
+#include "base/threads/work_spans.h"
 #include "ops/op.h"
-#include "ops/ranks/collectives.h"
+#include "runtime/ranks/division.h"
 
 namespace brrr {
 namespace {
 
-/// Numbers that a rank receives from each other rank in one exchange.
-constexpr int64_t kExchanged = int64_t{64} << 10;
 /// Numbers that are summed at a time.
 constexpr int64_t kSummed = 512;
 
@@ -30,50 +29,6 @@ void sum_block(std::span<const float* const> parts, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = l[i] + r[i];
 }
 
-/// How the elements of tensors are divided among ranks, and in which exchanges they travel.
-class Division {
- public:
-  /// A piece of one tensor, at the same place in the part of each rank.
-  struct Piece {
-    size_t tensor = 0;
-    int64_t offset = 0;  // in a rank's part
-    int64_t count = 0;   // at most; less where the tensor ends
-  };
-
-  Division(std::span<const Type> tensors, int64_t ranks, int64_t multiple) : ranks_(ranks) {
-    int64_t room = 0;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      elements_.push_back(tensors[i].shape.elements());
-      each_.push_back(round_up(ceil_div(elements_[i], ranks), multiple));
-      for (int64_t at = 0; at < std::min(each_[i], elements_[i]);) {
-        if (room == 0) exchanges_.emplace_back(), room = kExchanged;
-        const int64_t count = std::min(room, each_[i] - at);
-        exchanges_.back().push_back({i, at, count});
-        at += count, room -= count;
-      }
-    }
-  }
-
-  int64_t ranks() const { return ranks_; }
-  const std::vector<std::vector<Piece>>& exchanges() const { return exchanges_; }
-  size_t tensors() const { return elements_.size(); }
-  /// The elements of a piece in the part of `rank`.
-  ShardRange range(const Piece& p, int64_t rank) const {
-    const int64_t begin = rank * each_[p.tensor] + p.offset, all = elements_[p.tensor];
-    return {std::min(all, begin), std::min(all, begin + p.count)};
-  }
-  /// The elements of a tensor in the part of `rank`.
-  ShardRange part(size_t tensor, int64_t rank) const {
-    return range({tensor, 0, each_[tensor]}, rank);
-  }
-  int64_t each(size_t tensor) const { return each_[tensor]; }
-
- private:
-  int64_t ranks_;
-  std::vector<int64_t> elements_, each_;
-  std::vector<std::vector<Piece>> exchanges_;
-};
-
 /// What the collectives of a backend share. They are at work one after the other, on the
 /// communicator's thread.
 struct SharedRoom {
@@ -85,17 +40,19 @@ struct SharedRoom {
 /// Begins its work in the queue of the communicator.
 class Collective : public Kernel {
  public:
-  /// `tensors` are divided in multiples of so many elements.
-  Collective(const NodeView& node, std::shared_ptr<SharedRoom> shared,
-             std::span<const Type> tensors, int64_t multiple)
+  Collective(const NodeView& node, std::shared_ptr<SharedRoom> shared)
       : shared_(std::move(shared)),
-        division_(tensors, node.attrs().get<int64_t>("ranks"), multiple) {}
+        division_(division_of(node.graph, node.id)),
+        name_(node.node().op->name.c_str()) {}
 
   bool is_asynchronous() const override { return shared_->overlaps; }
   bool is_collective() const override { return true; }
   void run(const KernelArgs& args) override {
     BRRR_CHECK(shared_->communicator != nullptr, "a plan's programs do not run");
-    ticket_ = shared_->communicator->start([this, args](Transport& t) { work(t, args); });
+    ticket_ = shared_->communicator->start([this, args](Transport& t) {
+      const WorkClock clock(name_);
+      work(t, args);
+    });
     if (!shared_->overlaps) finish();
   }
   void finish() override { shared_->communicator->wait(ticket_); }
@@ -174,16 +131,13 @@ class Collective : public Kernel {
 
   std::shared_ptr<SharedRoom> shared_;
   Division division_;
+  const char* name_;  // of the op, for traces
   Communicator::Ticket ticket_ = 0;
 };
 
-/// Parts of all_reduce are finer than shards: small tensors are divided, too.
-constexpr int64_t kReduced = 16;
-
 class AllReduce final : public Collective {
  public:
-  AllReduce(const NodeView& node, std::shared_ptr<SharedRoom> shared)
-      : Collective(node, std::move(shared), node.in, kReduced) {}
+  using Collective::Collective;
 
  private:
   void work(Transport& t, const KernelArgs& args) override {
@@ -198,8 +152,7 @@ class AllReduce final : public Collective {
 
 class ReduceScatter final : public Collective {
  public:
-  ReduceScatter(const NodeView& node, std::shared_ptr<SharedRoom> shared)
-      : Collective(node, std::move(shared), node.in, kShardBlock) {}
+  using Collective::Collective;
 
  private:
   void work(Transport& t, const KernelArgs& args) override {
@@ -214,8 +167,7 @@ class ReduceScatter final : public Collective {
 class AllGather final : public Collective {
  public:
   AllGather(const NodeView& node, std::shared_ptr<SharedRoom> shared)
-      : Collective(node, std::move(shared), node.out(), node.attrs().get<int64_t>("block")),
-        element_bytes_(bytes_of(node.in[0].dtype)) {}
+      : Collective(node, std::move(shared)), element_bytes_(bytes_of(node.in[0].dtype)) {}
 
  private:
   void work(Transport& t, const KernelArgs& args) override {
@@ -252,6 +204,8 @@ KernelEntry entry(Op op, int64_t ranks, const std::shared_ptr<SharedRoom>& share
 }
 
 }  // namespace
+
+int64_t collective_bytes(int64_t ranks) { return ranks * kExchanged * int64_t{sizeof(float)}; }
 
 void sum_in_tree(std::span<const float* const> parts, int64_t n, float* y) {
   std::vector<const float*> at(parts.begin(), parts.end());

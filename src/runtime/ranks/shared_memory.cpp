@@ -199,6 +199,12 @@ class SharedMemory : public Transport {
 
 }  // namespace
 
+int64_t touched_shared_memory(int ranks) {
+  // The rings to and from each other rank, and who takes part.
+  constexpr int64_t kTableBytes = int64_t{128} << 10;
+  return 2 * int64_t{ranks - 1} * ring_bytes_for(ranks) + kTableBytes;
+}
+
 std::unique_ptr<Transport> open_shared_memory(const RankPlace& place,
                                               const TransportOptions& options) {
   return std::make_unique<SharedMemory>(place, options);

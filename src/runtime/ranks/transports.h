@@ -16,6 +16,8 @@ void remove_segment(const std::string& run_id);
 
 std::unique_ptr<Transport> open_shared_memory(const RankPlace& place,
                                               const TransportOptions& options);
+/// The bytes of the shared memory that one rank touches.
+int64_t touched_shared_memory(int ranks);
 std::unique_ptr<Transport> open_mpi(const RankPlace& place, const TransportOptions& options);
 
 /// Copies the segments that a rank sends to itself.
