@@ -47,5 +47,17 @@ TEST_F(InstalledPrefix, BinariesRunOnUbuntu2204) {
   EXPECT_TRUE(families.contains("GLIBC") && families.contains("GLIBCXX"));
 }
 
+TEST_F(InstalledPrefix, BinariesDoNotNameTheFolderOfTheBuild) {
+  install();
+  if (IsSkipped() || HasFailure()) return;
+  for (const fs::path& file : {prefix_ / "lib/libbrrr.so.0", prefix_ / "bin/brrr"}) {
+    const std::string bytes = read_file(file);
+    for (const std::string folder : {BRRR_SOURCE_DIR "/", BRRR_BUILD_DIR "/"}) {
+      const size_t at = bytes.find(folder);
+      EXPECT_EQ(at, std::string::npos) << file << " has " << bytes.c_str() + at;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace brrr::test
