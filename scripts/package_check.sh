@@ -1,74 +1,96 @@
 #!/usr/bin/env bash
-# package_check.sh [FOLDER]: as root, tries the packages of scripts/package.sh in FOLDER (dist/) in bare roots
-# without a network: the tarball where there are the C and C++ libraries and a shell alone, the Debian
-# package with what it depends on. Roots are unpacked from packages that apt has or downloads.
+# package_check.sh [FOLDER]: tries the packages of scripts/package.sh in FOLDER (dist/) as their users would,
+# in bare systems that debootstrap makes and that no network reaches: the tarball on Debian 12 and on
+# Ubuntu 22.04; on Debian 12 the lines of README.md that install the Debian package and the wheel (in
+# an empty environment of Python), the Python example, and the C and C++ examples built by find_package.
+# What apt installs there is downloaded before. Skipped with a reason where that cannot be done.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 folder=$(cd "${1:-$root/dist}" && pwd)
-for tool in unshare chroot apt-get apt-cache dpkg-deb; do
+for tool in unshare chroot debootstrap; do
   command -v "$tool" >/dev/null || { say "package_check: skipped, there is no $tool"; exit 0; }
 done
-((EUID == 0)) || { say "package_check: skipped, only root can make roots"; exit 0; }
+((EUID == 0)) || { say "package_check: skipped, only root can make systems"; exit 0; }
 (cd "$folder" && sha256sum --quiet --check SHA256SUMS)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+debian=http://deb.debian.org/debian
+ubuntu=http://archive.ubuntu.com/ubuntu
+log=$work/log
+train=(train --text /root/text.txt --max-steps 20 --samples 0 --output-dir /root/run)
 
-archive_of() { # PACKAGE: its .deb, from apt's archives or by apt-get download
-  local file
-  file=$(find /var/cache/apt/archives "$work" -maxdepth 1 -name "$1_*.deb" 2>/dev/null | sort -V | tail -n 1)
-  if [[ -z $file ]]; then
-    (cd "$work" && apt-get download "$1" >/dev/null 2>&1) || die "package_check: there is no package $1"
-    file=$(find "$work" -maxdepth 1 -name "$1_*.deb" | head -n 1)
-  fi
-  printf '%s\n' "$file"
+make_system() { # SUITE MIRROR [OPTION]: $work/SUITE
+  local to=$work/$1
+  debootstrap --variant=minbase ${3:+"$3"} "$1" "$to" "$2" >"$log" 2>&1 || return 1
+  for _ in $(seq 60); do echo "To be, or not to be, that is the question."; done >"$to/root/text.txt"
+  mkdir "$to/root/dist"
+  cp "$folder"/* "$to/root/dist/"
 }
-closure_of() { # PACKAGE...: with everything that they depend on
-  apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
-    --no-enhances "$@" 2>/dev/null | grep -E '^[a-z0-9]' | sort -u |
-    grep -vE '^(debconf|dpkg|perl|install-info|.*:i386$)' || true
+# A namespace of its own for whatever is mounted, and an environment that knows nothing of this machine.
+enter() { # NETWORK SYSTEM COMMAND...: NETWORK is --net for none, --uts for that of this machine
+  local apart=$1 at=$work/$2
+  shift 2
+  unshare "$apart" --mount --pid --fork sh -c 'mount -t proc proc "$0/proc" && mount -t devpts devpts "$0/dev/pts" &&
+    exec env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
+      chroot "$0" sh -c "cd /root && exec \"\$@\"" sh "$@"' "$at" "$@" >>"$log" 2>&1
 }
-make_root() { # FOLDER PACKAGE...
-  local to=$1 package archive
+outside() { enter --uts "$@"; } # with the network
+inside() { enter --net "$@"; }
+must() { # WHAT COMMAND...
+  local what=$1
   shift
-  mkdir -p "$to"/{usr/bin,usr/lib,usr/lib64,usr/sbin,tmp,proc,dev}
-  for name in bin lib lib64 sbin; do ln -s "usr/$name" "$to/$name"; done
-  for package in "$@"; do
-    archive=$(archive_of "$package")
-    dpkg-deb --fsys-tarfile "$archive" | tar -C "$to" -x --keep-directory-symlink
-  done
-  touch "$to/dev/null"
-  for _ in $(seq 60); do echo "To be, or not to be, that is the question."; done >"$to/tmp/text.txt"
+  : >"$log"
+  "$@" || { tail -n 40 "$log" >&2; die "package_check: $what failed"; }
 }
-inside() { # ROOT COMMAND...: without a network
-  local at=$1
-  shift
-  unshare --net --mount --pid --fork sh -c 'mount --bind /dev/null "$0/dev/null" &&
-    mount -t proc proc "$0/proc" && exec env -i HOME=/tmp PATH=/usr/bin /usr/sbin/chroot "$0" "$@"' "$at" "$@"
+line_of_readme() { # BEGINNING: what follows it, up to a comment
+  sed -n "s|^    $1\(.*[^ ]\)  *#.*|\1|p" "$root/README.md" | grep . ||
+    die "package_check: README.md has no line '$1'"
 }
-base=(libc6 libgcc-s1 libstdc++6 dash)
-train=(train --text /tmp/text.txt --max-steps 20 --samples 0 --output-dir /tmp/run)
 
-make_root "$work/tarball" "${base[@]}"
-tar -C "$work/tarball/tmp" -xf "$folder"/brrr-*-linux-x86_64.tar.xz
-inside "$work/tarball" "/tmp/$(basename "$folder"/brrr-*-linux-x86_64.tar.xz .tar.xz)/bin/brrr" "${train[@]}" \
-  >"$work/said" 2>&1 || { cat "$work/said" >&2; die "package_check: the tarball failed"; }
-say "the tarball runs where there are ${base[*]} alone"
+try_tarball() { # SYSTEM
+  must "unpacking the tarball" tar -C "$work/$1/root" -xf "$folder"/brrr-*-linux-x86_64.tar.xz
+  must "the tarball on $1" inside "$1" sh -c '"$(echo /root/brrr-*-linux-x86_64/bin/brrr)" "$@"' sh "${train[@]}"
+  rm -rf "$work/$1/root"/{run,brrr-*}
+  say "the tarball trains on a bare $1"
+}
 
-deb=$(echo "$folder"/brrr_*.deb)
-mapfile -t needed < <(dpkg-deb -f "$deb" Depends | tr ',' '\n' | sed 's/^ *//; s/[ (].*//')
-mapfile -t needed < <({ closure_of "${needed[@]}"; printf '%s\n' "${base[@]}"; } | sort -u)
-make_root "$work/deb" "${needed[@]}"
-dpkg-deb --fsys-tarfile "$deb" | tar -C "$work/deb" -x --keep-directory-symlink
-inside "$work/deb" brrr "${train[@]}" >"$work/said" 2>&1 ||
-  { cat "$work/said" >&2; die "package_check: the Debian package failed"; }
-say "the Debian package runs with what it depends on: ${#needed[@]} packages"
+make_system bookworm "$debian" ||
+  { tail -n 3 "$log" >&2; say "package_check: skipped, debootstrap cannot make Debian 12 from $debian"; exit 0; }
+try_tarball bookworm
 
-if python3 -m venv "$work/venv" >/dev/null 2>&1; then
-  "$work/venv/bin/pip" install --quiet --no-index --disable-pip-version-check "$folder"/brrr-*.whl
-  (cd "$work" && env -i HOME="$work" "$work/venv/bin/brrr" --version >/dev/null &&
-    env -i HOME="$work" "$work/venv/bin/python" "$root/examples/python/train.py" "$work/deb/tmp/text.txt" \
-      "$work/run" >"$work/said" 2>&1) || { cat "$work/said" >&2; die "package_check: the wheel failed"; }
-  say "the wheel runs in an empty environment of Python"
+install=$(line_of_readme 'sudo ')
+must "apt-get update" outside bookworm apt-get update
+must "downloading what the package depends on" outside bookworm sh -c "${install/apt install/apt-get install -y --download-only}"
+must "sudo $install" inside bookworm sh -c "${install/apt install/apt-get install -y}"
+must "the Debian package" inside bookworm brrr "${train[@]}"
+must "its files" inside bookworm sh -c 'dpkg --verify brrr && ldconfig -p | grep -q libbrrr.so.0 && brrr --version'
+rm -rf "$work/bookworm/root/run"
+say "the Debian package installs with apt and trains on a bare bookworm"
+
+must "installing compilers and Python" outside bookworm \
+  apt-get install -y --no-install-recommends gcc g++ cmake make pkg-config python3-venv
+cp -r "$root/examples" "$work/bookworm/root/"
+must "the C example" inside bookworm sh -c "brrr ${train[*]} && cmake -S examples/c_api -B c -DCMAKE_C_FLAGS='-Wall -Werror' &&
+  cmake --build c && c/c_api run 'To be'"
+must "the C++ examples" inside bookworm sh -c "cmake -S examples/cpp -B cpp -DCMAKE_CXX_FLAGS='-Wall -Werror' &&
+  cmake --build cpp -j $(nproc) && cpp/own_graph && cpp/own_loss && cpp/own_data && cpp/train_gpt text.txt 10 &&
+  cpp/finetune train_gpt_model text.txt further 3 && cpp/generate further 'To be'"
+must "the Python module of the package" inside bookworm python3 examples/python/train.py text.txt from_python
+say "the examples of C, C++ and Python run against the installed package"
+
+must "removing the package" inside bookworm apt-get purge -y brrr
+install=$(line_of_readme 'pip ')
+must "an environment of Python" inside bookworm python3 -m venv empty
+must "pip $install" inside bookworm sh -c "empty/bin/pip ${install/install/install --no-index}"
+must "the wheel" inside bookworm sh -c 'PATH=/root/empty/bin:$PATH; brrr --version && python -m brrr --version &&
+  python examples/python/train.py text.txt from_wheel && python examples/python/own_graph.py'
+say "the wheel installs with pip and trains in an empty environment of Python"
+
+keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
+if [[ ! -r $keys ]]; then
+  # Signatures cannot be checked without the distribution's keys; what is tried there is ours.
+  make_system jammy "$ubuntu" --no-check-gpg
 else
-  say "the wheel was not tried: python3 makes no environments here"
-fi
+  make_system jammy "$ubuntu" "--keyring=$keys"
+fi || { say "Ubuntu 22.04 was not tried: debootstrap cannot make it from $ubuntu"; exit 0; }
+try_tarball jammy

@@ -12,8 +12,24 @@ std::string quoted(std::string text) {
   return "'" + text + "'";
 }
 
+/// The words that a verb takes where its synopsis is a choice between words: "bash|zsh|fish".
+std::vector<std::string> positional_choices(const Command& command) {
+  const std::string& synopsis = command.synopsis;
+  if (synopsis.find('|') == std::string::npos || synopsis.find_first_of(" []") != std::string::npos)
+    return {};
+  std::vector<std::string> words = {""};
+  for (const char c : synopsis) {
+    if (c == '|')
+      words.emplace_back();
+    else
+      words.back() += c;
+  }
+  return words;
+}
+
 std::vector<std::string> option_words(const Command& command) {
-  std::vector<std::string> words = {"--help"};
+  std::vector<std::string> words = positional_choices(command);
+  words.push_back("--help");
   for (const OptionInfo& info : command.options) {
     if (!info.stands_for.empty()) continue;
     words.push_back("--" + info.name);
@@ -105,6 +121,9 @@ std::string zsh() {
       "# zsh completion for brrr: source <(./brrr completion zsh)\n"
       "_brrr() {\n"
       "  local -a words_here\n"
+      "  local before=${words[CURRENT-1]}\n"
+      "  if [[ ${words[CURRENT]} == --*=* ]]; then before=${words[CURRENT]%%=*}; compset -P '*='; "
+      "fi\n"
       "  case \"${words[2,CURRENT-1]}\" in\n";
   const auto described = [](const std::vector<Command>& list) {
     std::string items;
@@ -118,9 +137,8 @@ std::string zsh() {
       text += fmt::format("    {}) words_here=({}); _describe verb words_here; return ;;\n",
                           quoted(command.name), described(command.subcommands));
   for (const Case& c : leaves()) {
-    text += fmt::format(
-        "    {0} | {0}\\ *)\n      words_here=({1})\n      case \"${{words[CURRENT-1]}}\" in\n",
-        quoted(c.verbs), fmt::join(option_words(*c.command), " "));
+    text += fmt::format("    {0} | {0}\\ *)\n      words_here=({1})\n      case \"$before\" in\n",
+                        quoted(c.verbs), fmt::join(option_words(*c.command), " "));
     text += value_cases(
         *c.command, "        ",
         [](const OptionInfo& info) {
@@ -134,18 +152,31 @@ std::string zsh() {
       "  compadd -- $words_here\n"
       "  _files\n"
       "}\n"
-      "compdef _brrr brrr ./brrr\n";
+      "# The first completion loads this file as the function _brrr; `source` only declares it.\n"
+      "if [[ ${funcstack[1]} == _brrr ]]; then _brrr \"$@\"; else compdef _brrr brrr ./brrr; fi\n";
   return text;
 }
 
 std::string fish() {
-  std::string text = "# fish completion for brrr: ./brrr completion fish | source\n";
+  // __brrr_after VERBS: the cursor is somewhere behind these verbs; __brrr_at: right behind them.
+  std::string text =
+      "# fish completion for brrr: ./brrr completion fish | source\n"
+      "function __brrr_verbs\n"
+      "  set -l words (commandline -opc)\n"
+      "  set -e words[1]\n"
+      "  string join -- ' ' $words\n"
+      "end\n"
+      "function __brrr_at; test \"$(__brrr_verbs)\" = \"$argv\"; end\n"
+      "function __brrr_after; string match -q -- \"$argv *\" \"$(__brrr_verbs) \"; end\n";
+  const auto words = [&](const std::string& verbs, const std::string& word,
+                         const std::string& description) {
+    text += fmt::format("complete -c brrr -n {} -f -a {} -d {}\n",
+                        quoted(verbs.empty() ? "__brrr_at" : "__brrr_at " + verbs), word,
+                        quoted(description));
+  };
   for (const Command& command : commands()) {
-    text += fmt::format("complete -c brrr -n __fish_use_subcommand -a {} -d {}\n", command.name,
-                        quoted(command.summary));
-    for (const Command& sub : command.subcommands)
-      text += fmt::format("complete -c brrr -n '__fish_seen_subcommand_from {}' -a {} -d {}\n",
-                          command.name, sub.name, quoted(sub.summary));
+    words("", command.name, command.summary);
+    for (const Command& sub : command.subcommands) words(command.name, sub.name, sub.summary);
   }
   const auto value = [](const OptionInfo& info) -> std::string {
     if (info.kind == OptionKind::kFlag) return "";
@@ -154,15 +185,21 @@ std::string fish() {
     return takes_files(info) ? " -r -F" : " -x";
   };
   for (const Case& c : leaves()) {
-    std::string condition;
-    size_t space = c.verbs.find(' ');
-    condition = "__fish_seen_subcommand_from " + c.verbs.substr(0, space);
-    if (space != std::string::npos)
-      condition += "; and __fish_seen_subcommand_from " + c.verbs.substr(space + 1);
-    for (const OptionInfo& info : c.command->options)
-      if (info.stands_for.empty())
-        text += fmt::format("complete -c brrr -n {} -l {}{} -d {}\n", quoted(condition), info.name,
-                            value(info), quoted(info.help));
+    for (const std::string& word : positional_choices(*c.command))
+      words(c.verbs, word, "write the completion of " + word);
+    const std::string condition = quoted("__brrr_after " + c.verbs);
+    const auto option = [&](const std::string& name, const std::string& takes,
+                            const std::string& description) {
+      text += fmt::format("complete -c brrr -n {} -l {}{} -d {}\n", condition, name, takes,
+                          quoted(description));
+    };
+    option("help", "", "what the verb does, and its options");
+    for (const OptionInfo& info : c.command->options) {
+      if (!info.stands_for.empty()) continue;
+      option(info.name, value(info), info.help);
+      if (info.kind == OptionKind::kFlag)
+        option("no-" + info.name, "", "turn --" + info.name + " off");
+    }
   }
   return text;
 }
