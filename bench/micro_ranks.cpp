@@ -6,8 +6,7 @@
 //               [--kib 64] [--mib 64]
 //       Tensors of so many KiB, then eight times as many, up to so many MiB.
 //       Table in Markdown: the shortest of the repetitions in several rounds, because other work on
-//       the machine only adds to it; of each repetition the slowest rank's. The link is fitted to
-//       relative errors.
+//       the machine only adds to it; of each repetition the slowest rank's.
 
 #include <fmt/format.h>
 #include <sys/mman.h>

@@ -96,7 +96,8 @@ FMS_H100 = Cluster(96, 8, H100, 370e9, 800e9 / 8)
 TITAN_A100 = Cluster(64, 8, A100, 250e9, 8 * 200e9 / 8)
 TITAN_H100 = Cluster(8, 8, H100, 370e9, 8 * 400e9 / 8)
 
-# llmq's README: tokens/s of one GPU and of four, bf16, 524,288 tokens a step.
+# llmq's README: tokens/s of one GPU and of four, every model that has both in bf16, with the batch
+# that both have where there is one; 524,288 tokens a step. Some of them recompute differently.
 LLMQ = [
     ("RTX PRO 6000", "Qwen2.5-1.5B", 1.54e9, 32e3, 129e3, 40e9),
     ("RTX PRO 6000", "Qwen2.5-3B", 3.09e9, 17e3, 68e3, 40e9),
@@ -104,10 +105,14 @@ LLMQ = [
     ("RTX 4090", "Qwen2.5-0.5B", 0.49e9, 40e3, 151e3, 20e9),
     ("RTX 4090", "Qwen2.5-1.5B", 1.54e9, 14e3, 47e3, 20e9),
     ("RTX 4090", "Qwen2.5-3B", 3.09e9, 6.2e3, 24e3, 20e9),
+    ("RTX 4090", "Qwen2.5-7B", 7.62e9, 1.9e3, 7.0e3, 20e9),
     ("L40S", "Qwen2.5-0.5B", 0.49e9, 42e3, 170e3, 20e9),
     ("L40S", "Qwen2.5-1.5B", 1.54e9, 17e3, 65e3, 20e9),
     ("L40S", "Qwen2.5-3B", 3.09e9, 8.9e3, 35e3, 20e9),
     ("L40S", "Qwen2.5-7B", 7.62e9, 3.9e3, 15e3, 20e9),
+    ("RTX 5090", "Qwen2.5-1.5B", 1.54e9, 17e3, 71.2e3, 40e9),
+    ("RTX 5090", "Qwen2.5-3B", 3.09e9, 8.2e3, 32e3, 40e9),
+    ("RTX 5090", "Qwen2.5-7B", 7.62e9, 3.1e3, 13.9e3, 40e9),
 ]
 
 

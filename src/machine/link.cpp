@@ -73,12 +73,13 @@ Link usual_shared_memory() { return {6e9, 20e-6, true}; }
 
 Link fit_link(std::span<const LinkSample> samples, bool is_shared) {
   BRRR_CHECK(!samples.empty(), "a link is fitted to measurements");
-  // seconds = latency a + b / rate, each equation divided by the measured seconds.
+  // seconds = latency a + b / rate, each equation divided by the root of the measured seconds.
   double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
   for (const LinkSample& s : samples) {
-    const double a = s.exchanges * static_cast<double>(s.ranks - 1) / s.seconds;
-    const double b = s.bytes * (is_shared ? static_cast<double>(s.ranks) : 1) / s.seconds;
-    aa += a * a, ab += a * b, bb += b * b, a1 += a, b1 += b;
+    const double root = std::sqrt(s.seconds);
+    const double a = s.exchanges * static_cast<double>(s.ranks - 1) / root;
+    const double b = s.bytes * (is_shared ? static_cast<double>(s.ranks) : 1) / root;
+    aa += a * a, ab += a * b, bb += b * b, a1 += a * root, b1 += b * root;
   }
   const double determinant = aa * bb - ab * ab;
   double latency = 0, per_byte = bb > 0 ? b1 / bb : 0;

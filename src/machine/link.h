@@ -36,7 +36,8 @@ struct LinkSample {
   double bytes = 0, exchanges = 0;  // that each rank sends
   double seconds = 0;
 };
-/// Latency and rate by least squares of relative errors; neither is negative.
+/// Latency and rate by least squares, in which a sample counts by the inverse of its seconds, so
+/// that short ones matter and long ones decide the sum; neither is negative.
 Link fit_link(std::span<const LinkSample> samples, bool is_shared);
 
 }  // namespace brrr::machine

@@ -336,6 +336,9 @@ TEST_F(Errors, Budgets) {
          {{"plan", "--kernel-rates", "products=600,speed=3"}, 2, {"--kernel-rates", "'speed=3'"}},
          {{"plan", "--kernel-rates", "memory"}, 2, {"--kernel-rates", "memory=N", "'memory'"}},
          {{"plan", "--kernel-rates", "memory=0"}, 2, {"--kernel-rates", "above 0", "'0'"}},
+         {{"plan", "--ranks", "2", "--link", "fast"}, 2, {"--link", "1Gbit,50us", "'fast'"}},
+         {{"plan", "--link", "1Gbit", "--no-measure"}, 2, {"--link", "--ranks"}},
+         {{"plan", "--compare-zero", "--no-measure"}, 2, {"--compare-zero", "--ranks"}},
          {{"plan", "a.toml", "b"}, 2, {"'a.toml'", "'b'"}},
          {{"plan", at("absent")}, 1, {"absent"}},
          {{"plan", "--svg", at("absent/x.svg"), "--no-measure"}, 1, {"x.svg"}}});

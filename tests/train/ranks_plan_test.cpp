@@ -148,8 +148,11 @@ TEST(RankPlan, SendsWhatZeroPromises) {
 TEST(RankPlan, DividesWhatItsStageSays) {
   int64_t before = 0;
   for (const int64_t zero : {0, 1, 2, 3}) {
-    const auto session = compiled_on_ranks(
-        {{"ranks", "4"}, {"zero", std::to_string(zero)}, {"gradient-accumulation-steps", "8"}});
+    // Two slots for each rank: their sums wait for each other.
+    const auto session = compiled_on_ranks({{"ranks", "4"},
+                                            {"zero", std::to_string(zero)},
+                                            {"deterministic-ranks", "8"},
+                                            {"gradient-accumulation-steps", "8"}});
     const MemoryForecast f = session->forecast();
     if (zero > 0) {
       EXPECT_LT(f.total(), before) << "ZeRO " << zero;
