@@ -1,5 +1,6 @@
 // brrr launch as users run it: what is printed, what is refused, and that nothing is left behind
 // whatever ends.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
