@@ -1,5 +1,6 @@
 // The program: finds the verb, prints help, and turns every failure into one line and an exit code.
-// 0 done, 1 failed, 2 wrong usage, 3 does not fit in memory, 128 + n ended by signal n.
+// 0 done, 1 failed, 2 wrong usage, 3 does not fit in memory, 4 another rank of the run is gone,
+// 128 + n ended by signal n.
 
 #include <fcntl.h>
 #include <malloc.h>

@@ -100,10 +100,8 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   const auto stops = [&] {
     return communicator == nullptr && machine::SignalGuard::received() != 0;
   };
-  const io::Batch* last = nullptr;
   for (int64_t i = 0; i < count && !stops(); ++i) {
     const io::Batch& batch = loader.next();
-    last = &batch;
     score.tokens += batch.count;
     set.add(batch, l.batch);
     // Programs of ranks may gather shards: all ranks run as many, if need be on any batch.
@@ -114,8 +112,6 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
     if (is_own) losses[static_cast<size_t>(i / ranks)] = loss;
     if (task != nullptr) task->add(logits, batch);
   }
-  // All ranks run as many batches, because their programs gather weights together.
-  if (rank >= count % ranks && count % ranks > 0) session.loss_sum(*last);
   if (ranks == 1) {
     for (const double loss : losses) score.loss += loss;
   } else {

@@ -77,7 +77,7 @@ machine::ProcessForecast forecast_process(const TrainOptions& o, const Session& 
     constexpr int64_t kThreads = 2;  // one exchanges, one watches the other ranks
     const auto of_host = static_cast<int>(std::min<int64_t>(shares.ranks, kMostRanksOfAHost));
     f.ranks = collective_bytes(shares.ranks) + ranks::touched_shared_memory(of_host) +
-              kThreads * machine::kThreadBytes + gathered_bytes(session.engine(), shares.rank == 0);
+              kThreads * machine::kThreadBytes + gathered_bytes(session.engine());
   }
   f.logging =
       std::min(o.max_steps / every, static_cast<int64_t>(io::LossCurve::kMost)) * kPointBytes;

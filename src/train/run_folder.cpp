@@ -132,18 +132,13 @@ void write_states(const fs::path& file, WholeStates states, const Communicator* 
 
 }  // namespace
 
-int64_t gathered_bytes(const Engine& engine, bool is_first_rank) {
-  int64_t largest = 0, parameters = 0, states = 0;
-  for (const StateInfo& s : engine.states()) {
-    const std::optional<Type> whole = whole_type(s);
-    if (!whole) continue;
-    largest = std::max(largest, whole->bytes());
-    if (s.kind() == InputKind::parameter)
-      parameters += whole->bytes();
-    else if (is_kept_between_steps(s.role))
-      states += whole->bytes();
-  }
-  return is_first_rank ? std::max(parameters, states) : largest;
+int64_t gathered_bytes(const Engine& engine) {
+  int64_t largest = 0;
+  for (const StateInfo& s : engine.states())
+    if (s.kind() == InputKind::parameter || is_kept_between_steps(s.role))
+      if (const std::optional<Type> whole = whole_type(s))
+        largest = std::max(largest, whole->bytes());
+  return largest;
 }
 
 void write_parameters(const fs::path& file, const Engine& engine, Communicator* communicator) {

@@ -61,9 +61,9 @@ struct ModelParts {
 // With a communicator every rank makes these calls: shards are gathered, and the first rank writes
 // whole tensors, the same bytes for any number of ranks.
 
-/// The most that this rank gathers beside the arena while the run is written: of the parameters or
-/// of the optimizer's states.
-int64_t gathered_bytes(const Engine& engine, bool is_first_rank);
+/// The largest whole tensor of which a rank has a shard: what lies beside the arena while initial
+/// weights are made, and on the first rank while the run is written.
+int64_t gathered_bytes(const Engine& engine);
 
 /// Writes the parameters as safetensors.
 void write_parameters(const fs::path& file, const Engine& engine,

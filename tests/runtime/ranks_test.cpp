@@ -24,14 +24,14 @@ std::function<std::unique_ptr<Transport>()> opener(const RankPlace& place,
 using Body = std::function<void(Communicator&)>;
 
 /// Runs `body` on a thread for each rank, and rethrows the first exception.
-void run_threads(int ranks, const Body& body) {
+void run_threads(int ranks, const Body& body, const TransportOptions& options = {}) {
   const std::string run_id = fresh_run_id();
   std::vector<std::exception_ptr> thrown(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        Communicator communicator(opener(test::local_place(rank, ranks, run_id)));
+        Communicator communicator(opener(test::local_place(rank, ranks, run_id), options));
         body(communicator);
       } catch (...) {
         thrown[static_cast<size_t>(rank)] = std::current_exception();
@@ -51,11 +51,18 @@ void fill(std::vector<std::byte>& bytes, int from, int to, int64_t round) {
     bytes[i] = pattern(from, to, round, static_cast<int64_t>(i));
 }
 
-class Ranks : public ::testing::TestWithParam<int> {};
+/// The number of ranks, and whether large segments are read from the sender's memory.
+class Ranks : public ::testing::TestWithParam<std::tuple<int, bool>> {
+ protected:
+  static void run_ranks(const Body& body) {
+    const auto [ranks, reads_directly] = GetParam();
+    run_threads(ranks, body, {.reads_directly = reads_directly});
+  }
+};
 
 // Sizes from nothing to several rings, any number of segments between two ranks.
 TEST_P(Ranks, ExchangeRandomSegments) {
-  run_threads(GetParam(), [](Communicator& comm) {
+  run_ranks([](Communicator& comm) {
     std::mt19937_64 random(5);  // the same numbers on all ranks
     const int own = comm.rank(), n = comm.ranks();
     int64_t sent = 0, received = 0;
@@ -105,7 +112,7 @@ TEST_P(Ranks, ExchangeRandomSegments) {
 }
 
 TEST_P(Ranks, GatherBroadcastAndBarrier) {
-  run_threads(GetParam(), [](Communicator& comm) {
+  run_ranks([](Communicator& comm) {
     const int n = comm.ranks();
     for (const size_t size : {size_t{0}, size_t{1}, size_t{5000}}) {
       std::vector<std::byte> own(size);
@@ -132,7 +139,7 @@ TEST_P(Ranks, GatherBroadcastAndBarrier) {
 // What was started before a barrier is done before any rank is behind it.
 TEST_P(Ranks, BarrierWaitsForAll) {
   std::atomic<int> before{0};
-  run_threads(GetParam(), [&](Communicator& comm) {
+  run_ranks([&](Communicator& comm) {
     for (int round = 1; round <= 20; ++round) {
       ++before;
       comm.barrier();
@@ -142,7 +149,8 @@ TEST_P(Ranks, BarrierWaitsForAll) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(OfEachNumber, Ranks, ::testing::Values(1, 2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(OfEachNumber, Ranks,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 8), ::testing::Bool()));
 
 TEST(Communicator, JobsRunInOrderAndTicketsWait) {
   run_threads(2, [](Communicator& comm) {

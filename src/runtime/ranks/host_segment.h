@@ -55,6 +55,10 @@ class HostSegment {
   struct alignas(64) Ring {
     std::atomic<uint64_t> written{0};
     alignas(64) std::atomic<uint64_t> read{0};
+    /// Whether the receiver can read the sender's own memory, and how many segments it has read
+    /// from there.
+    std::atomic<bool> is_direct{false};
+    std::atomic<uint64_t> direct_read{0};
   };
   Ring& ring(int sender, int receiver) const;
   std::byte* ring_data(int sender, int receiver) const;
@@ -65,6 +69,10 @@ class HostSegment {
   /// Until the doorbell was rung since it showed `seen`, or for so long.
   void sleep(uint32_t seen, double seconds = 1) const;
   void ring_doorbell(int rank) const;
+
+  /// Reads from the memory of another rank's process. Returns the number of bytes, or -1 where the
+  /// system does not let it.
+  int64_t read_memory(int rank, uint64_t address, std::byte* to, uint64_t bytes) const;
 
   bool has_left(int rank) const;
   /// Throws LostRank once there is a verdict.
@@ -89,6 +97,7 @@ class HostSegment {
   void claim_slot();
   bool is_stale(uint64_t size) const;
   void await_all();
+  void try_direct_reads() const;
   void watch();
   void remove_name() const;
   void unmap();
@@ -99,6 +108,7 @@ class HostSegment {
   double timeout_seconds_, start_seconds_;
   int64_t ring_bytes_;
   std::string name_;
+  uint64_t probe_;  // what others read to find out whether they can
   int fd_ = -1;
   std::byte* memory_ = nullptr;
   uint64_t mapped_bytes_ = 0;

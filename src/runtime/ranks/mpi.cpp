@@ -161,6 +161,7 @@ class Mpi : public Transport {
       if (peer != rank()) send_notice({.kind = Notice::kDone, .sender = rank()}, peer);
     done_[static_cast<size_t>(rank())] = true;
     wait_until([&] {
+      drop_sent_notices();
       return notices_.empty() && std::ranges::all_of(done_, [](bool done) { return done; });
     });
     cancel_notice();
@@ -249,8 +250,9 @@ class Mpi : public Transport {
     if (since_beat_.seconds() > kBeatSeconds) {
       since_beat_.restart();
       drop_sent_notices();
-      // Those that a stopped rank does not take are enough to tell that this one lives.
-      if (notices_.size() < 16)
+      // Those that a stopped rank does not take are enough to tell that this one lives. A rank that
+      // is done is not watched any more.
+      if (notices_.size() < 16 && !done_[static_cast<size_t>(rank())])
         send_notice({.kind = Notice::kBeat, .sender = rank()}, (rank() + 1) % ranks());
     }
     if (silent_seconds_ > timeout_seconds_ && !done_[static_cast<size_t>(before)])

@@ -21,14 +21,25 @@ int64_t ring_bytes_for(int ranks) {
   return static_cast<int64_t>(std::clamp<uint64_t>(std::bit_floor(most), 4 << 10, 256 << 10));
 }
 
-/// A transfer of one segment: its size, then its bytes.
+/// Segments from here on are read from the sender's memory where the system allows it.
+constexpr uint64_t kLeastDirect = 32 << 10;
+/// What is read in one call of the system.
+constexpr uint64_t kDirectPiece = 1 << 20;
+
+/// What stands in the ring before the bytes of a segment, or instead of them.
+struct SegmentHeader {
+  uint64_t bytes = 0;
+  uint64_t address = 0;  // where the receiver reads them; 0: they follow
+};
+
 template <typename Byte>
 struct Transfer {
   Byte* data = nullptr;
   uint64_t bytes = 0;
-  uint64_t header_done = 0, done = 0;
-  uint64_t header = 0;  // the size as it was sent
-  bool is_done() const { return header_done == sizeof header && done == bytes; }
+  SegmentHeader header = {};
+  bool has_header = false;  // it was written, or read
+  uint64_t done = 0;
+  bool is_done() const { return has_header && done == bytes; }
 };
 
 /// The transfers between this rank and one other, in one direction.
@@ -36,6 +47,11 @@ template <typename Byte>
 struct Lane {
   std::vector<Transfer<Byte>> transfers;
   size_t at = 0;
+  uint64_t direct = 0;  // of all segments ever sent, those that the receiver reads by itself
+  void begin() {
+    transfers.clear();
+    at = 0;
+  }
   bool is_done() const { return at == transfers.size(); }
 };
 
@@ -52,12 +68,12 @@ class SharedMemory : public Transport {
 
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
     copy_own_segments(out, in, rank());
-    for (auto& lane : outgoing_) lane = {};
-    for (auto& lane : incoming_) lane = {};
+    for (auto& lane : outgoing_) lane.begin();
+    for (auto& lane : incoming_) lane.begin();
     for (const Outgoing& s : out)
       if (s.peer != rank())
         outgoing_[static_cast<size_t>(s.peer)].transfers.push_back(
-            {s.data, static_cast<uint64_t>(s.bytes), 0, 0, static_cast<uint64_t>(s.bytes)});
+            {s.data, static_cast<uint64_t>(s.bytes)});
     for (const Incoming& s : in)
       if (s.peer != rank())
         incoming_[static_cast<size_t>(s.peer)].transfers.push_back(
@@ -72,8 +88,7 @@ class SharedMemory : public Transport {
         const int to = (rank() + step) % ranks(), from = (rank() - step + ranks()) % ranks();
         moves |= send(to);
         moves |= receive(from);
-        is_done &= outgoing_[static_cast<size_t>(to)].is_done() &&
-                   incoming_[static_cast<size_t>(from)].is_done();
+        is_done &= has_sent(to) && incoming_[static_cast<size_t>(from)].is_done();
       }
       if (is_done) return;
       if (moves) continue;
@@ -87,11 +102,17 @@ class SharedMemory : public Transport {
   }
 
  private:
+  /// All is in the ring, and the receiver has read what it reads from this rank's memory.
+  bool has_sent(int peer) const {
+    const auto& lane = outgoing_[static_cast<size_t>(peer)];
+    return peer == rank() ||
+           (lane.is_done() && segment_.ring(rank(), peer).direct_read.load() == lane.direct);
+  }
+
   /// A peer that is still needed and has left, or -1.
   int first_that_left() const {
     for (int peer = 0; peer < ranks(); ++peer)
-      if ((!outgoing_[static_cast<size_t>(peer)].is_done() ||
-           !incoming_[static_cast<size_t>(peer)].is_done()) &&
+      if ((!has_sent(peer) || !incoming_[static_cast<size_t>(peer)].is_done()) &&
           segment_.has_left(peer))
         return peer;
     return -1;
@@ -108,14 +129,21 @@ class SharedMemory : public Transport {
     return false;
   }
 
-  /// Copies between a ring, at the count `at`, and memory; what lies behind the ring's end lies at
-  /// its beginning.
-  template <typename Copy>
-  void in_ring(std::byte* data, uint64_t at, uint64_t bytes, Copy&& copy) const {
+  /// Copies between memory and a ring, at the count `at`; the ring's end continues at its
+  /// beginning.
+  void write_ring(std::byte* ring, uint64_t at, const void* from, uint64_t bytes) const {
     const auto size = static_cast<uint64_t>(segment_.ring_bytes());
     const uint64_t begin = at % size, first = std::min(bytes, size - begin);
-    copy(data + begin, uint64_t{0}, first);
-    if (first < bytes) copy(data, first, bytes - first);
+    const auto* source = static_cast<const std::byte*>(from);
+    if (first > 0) std::memcpy(ring + begin, source, first);
+    if (first < bytes) std::memcpy(ring, source + first, bytes - first);
+  }
+  void read_ring(const std::byte* ring, uint64_t at, void* to, uint64_t bytes) const {
+    const auto size = static_cast<uint64_t>(segment_.ring_bytes());
+    const uint64_t begin = at % size, first = std::min(bytes, size - begin);
+    auto* target = static_cast<std::byte*>(to);
+    if (first > 0) std::memcpy(target, ring + begin, first);
+    if (first < bytes) std::memcpy(target + first, ring, bytes - first);
   }
 
   /// Writes what there is room for. Returns whether anything was written.
@@ -124,26 +152,29 @@ class SharedMemory : public Transport {
     if (lane.is_done()) return false;
     HostSegment::Ring& ring = segment_.ring(rank(), peer);
     std::byte* const data = segment_.ring_data(rank(), peer);
+    const auto size = static_cast<uint64_t>(segment_.ring_bytes());
     uint64_t written = ring.written.load(std::memory_order_relaxed);
     bool any = false;
     while (!lane.is_done()) {
       auto& t = lane.transfers[lane.at];
-      const auto size = static_cast<uint64_t>(segment_.ring_bytes());
-      const uint64_t room = size - (written - ring.read.load(std::memory_order_acquire));
+      uint64_t room = size - (written - ring.read.load(std::memory_order_acquire));
       if (room < sizeof t.header) break;
-      uint64_t bytes = 0;
-      if (t.header_done == 0) {
-        in_ring(data, written, sizeof t.header, [&](std::byte* to, uint64_t from, uint64_t n) {
-          std::memcpy(to, reinterpret_cast<const std::byte*>(&t.header) + from, n);
-        });
-        t.header_done = bytes = sizeof t.header;
+      if (!t.has_header) {
+        t.header.bytes = t.bytes;
+        if (t.bytes >= kLeastDirect && ring.is_direct.load()) {
+          t.header.address = reinterpret_cast<uintptr_t>(t.data);
+          t.done = t.bytes;
+          ++lane.direct;
+        }
+        write_ring(data, written, &t.header, sizeof t.header);
+        t.has_header = true;
+        written += sizeof t.header;
+        room -= sizeof t.header;
       }
-      const uint64_t piece = std::min({room - bytes, t.bytes - t.done, kPiece});
-      in_ring(data, written + bytes, piece, [&](std::byte* to, uint64_t from, uint64_t n) {
-        if (n > 0) std::memcpy(to, t.data + t.done + from, n);
-      });
+      const uint64_t piece = std::min({room, t.bytes - t.done, kPiece});
+      write_ring(data, written, t.data + t.done, piece);
       t.done += piece;
-      written += bytes + piece;
+      written += piece;
       ring.written.store(written, std::memory_order_release);
       segment_.ring_doorbell(peer);
       any = true;
@@ -157,34 +188,54 @@ class SharedMemory : public Transport {
     auto& lane = incoming_[static_cast<size_t>(peer)];
     if (lane.is_done()) return false;
     HostSegment::Ring& ring = segment_.ring(peer, rank());
-    std::byte* const data = segment_.ring_data(peer, rank());
+    const std::byte* const data = segment_.ring_data(peer, rank());
     uint64_t read = ring.read.load(std::memory_order_relaxed);
     bool any = false;
     while (!lane.is_done()) {
       auto& t = lane.transfers[lane.at];
-      const uint64_t there = ring.written.load(std::memory_order_acquire) - read;
-      uint64_t bytes = 0;
-      if (t.header_done == 0) {
+      uint64_t there = ring.written.load(std::memory_order_acquire) - read;
+      if (!t.has_header) {
         if (there < sizeof t.header) break;
-        in_ring(data, read, sizeof t.header, [&](std::byte* from, uint64_t to, uint64_t n) {
-          std::memcpy(reinterpret_cast<std::byte*>(&t.header) + to, from, n);
-        });
-        t.header_done = bytes = sizeof t.header;
-        check_size(peer, t.header, t.bytes);
+        read_ring(data, read, &t.header, sizeof t.header);
+        check_size(peer, t.header.bytes, t.bytes);
+        t.has_header = true;
+        read += sizeof t.header;
+        there -= sizeof t.header;
+        any = true;
       }
-      const uint64_t piece = std::min({there - bytes, t.bytes - t.done, kPiece});
-      if (bytes + piece == 0) break;
-      in_ring(data, read + bytes, piece, [&](std::byte* from, uint64_t to, uint64_t n) {
-        if (n > 0) std::memcpy(t.data + t.done + to, from, n);
-      });
+      uint64_t piece = 0;
+      if (t.header.address != 0) {
+        piece = read_directly(peer, t);
+        if (piece > 0 && t.done + piece == t.bytes) ring.direct_read.fetch_add(1);
+      } else {
+        piece = std::min({there, t.bytes - t.done, kPiece});
+        read_ring(data, read, t.data + t.done, piece);
+        read += piece;
+      }
       t.done += piece;
-      read += bytes + piece;
       ring.read.store(read, std::memory_order_release);
       segment_.ring_doorbell(peer);
-      any = true;
+      any |= piece > 0;
       if (t.is_done()) ++lane.at;
+      if (piece == 0 && !t.is_done()) break;
     }
     return any;
+  }
+
+  /// The next piece out of the sender's memory; 0 where that fails, as it does once its process has
+  /// ended, of which there will be word.
+  uint64_t read_directly(int peer, Transfer<std::byte>& t) {
+    const uint64_t piece = std::min(t.bytes - t.done, kDirectPiece);
+    const int64_t got =
+        segment_.read_memory(peer, t.header.address + t.done, t.data + t.done, piece);
+    if (got > 0) {
+      failed_reads_ = 0;
+      return static_cast<uint64_t>(got);
+    }
+    segment_.check();
+    BRRR_CHECK(++failed_reads_ < kMostFailedReads, "rank {} cannot read {} bytes of rank {}",
+               rank(), piece, peer);
+    return 0;
   }
 
   void check_size(int peer, uint64_t sent, uint64_t expected) const {
@@ -192,7 +243,11 @@ class SharedMemory : public Transport {
                rank(), expected);
   }
 
+  /// A second apart: by then the end of a process was noticed.
+  static constexpr int kMostFailedReads = 8;
+
   HostSegment segment_;
+  int failed_reads_ = 0;
   std::vector<Lane<const std::byte>> outgoing_;  // by peer
   std::vector<Lane<std::byte>> incoming_;
 };

@@ -86,6 +86,9 @@ struct TransportOptions {
   double timeout_seconds = 12;
   /// How long ranks wait for the next one to come at the start.
   double start_seconds = 30;
+  /// Shared memory: large segments are read from the memory of the process that sends them, where
+  /// the system allows it, instead of being copied twice.
+  bool reads_directly = true;
 };
 /// The values of --comm: "auto", "shm", "mpi", ...
 std::vector<std::string> transport_names();
