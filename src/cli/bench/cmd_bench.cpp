@@ -429,7 +429,7 @@ Command bench_command() {
   return {
       .name = "bench",
       .summary =
-          "time products, fusion, attention, optimizers, ops, steps, decoding, ranks, encoders",
+          "time products, fusion, attention, updates, ops, steps, decoding, ranks, models",
       .synopsis = "BENCHMARK [FOLDER] [options]",
       .notes =
           "Benchmarks:\n"
