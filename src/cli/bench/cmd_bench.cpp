@@ -428,8 +428,7 @@ int run_bench(const Arguments& args) {
 Command bench_command() {
   return {
       .name = "bench",
-      .summary =
-          "time products, fusion, attention, updates, ops, steps, decoding, ranks, models",
+      .summary = "time products, attention, optimizers, ops, a step, decoding, ranks, an encoder",
       .synopsis = "BENCHMARK [FOLDER] [options]",
       .notes =
           "Benchmarks:\n"

@@ -82,8 +82,8 @@ struct TransportOptions {
   /// "auto", or a name of transport_names().
   std::string kind = "auto";
   /// How long a rank may be silent before the run ends; while a rank computes it is not silent.
-  /// Below the 15 s in which a run has to end everywhere.
-  double timeout_seconds = 12;
+  /// 0: BRRR_RANK_TIMEOUT, else 12, so that a run ends everywhere within 15 s.
+  double timeout_seconds = 0;
   /// How long ranks wait for the next one to come at the start.
   double start_seconds = 30;
   /// Shared memory: large segments are read from the memory of the process that sends them, where

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/env.h"
 #include "base/hash.h"
 #include "base/options.h"
 
@@ -45,11 +46,26 @@ void copy_own_segments(std::span<const Outgoing> out, std::span<const Incoming> 
   }
 }
 
+namespace {
+
+double default_timeout_seconds() {
+  const std::optional<std::string> given = env::get("BRRR_RANK_TIMEOUT");
+  if (!given) return 12;
+  try {
+    return parse_real(*given, {.low = 0.5, .high = 86400});
+  } catch (const UserError& e) {
+    usage_error("BRRR_RANK_TIMEOUT: {}", e.what());
+  }
+}
+
+}  // namespace
 }  // namespace ranks
 
 std::vector<std::string> transport_names() { return {"auto", "shm", "mpi", "nccl", "gloo"}; }
 
-std::unique_ptr<Transport> open_transport(const RankPlace& place, const TransportOptions& options) {
+std::unique_ptr<Transport> open_transport(const RankPlace& place, const TransportOptions& given) {
+  TransportOptions options = given;
+  if (options.timeout_seconds <= 0) options.timeout_seconds = ranks::default_timeout_seconds();
   BRRR_CHECK(place.ranks >= 1 && place.rank >= 0 && place.rank < place.ranks, "rank {} of {}",
              place.rank, place.ranks);
   const std::vector<std::string> names = transport_names();
