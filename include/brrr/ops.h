@@ -845,8 +845,8 @@ inline std::vector<Value> newton_schulz(std::initializer_list<Value> operands,
 
 /// A step of Muon along orthogonal matrices: param' = param - rate lr decay_i param - rate lr
 /// sqrt(max(1, out / in)) grad for parameters [in, out], where grad is newton_schulz's result.
-/// {rate} is the learning rate of these matrices in units of lr. Operands and results as of adamw,
-/// without states; t is not used.
+/// {rate} is the learning rate of these matrices in units of lr; of shards, {whole_shapes} has in
+/// and out of each. Operands and results as of adamw, without states; t is not used.
 inline std::vector<Value> muon(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("muon", operands, attributes);
@@ -920,6 +920,13 @@ inline std::vector<Value> reduce_scatter(std::initializer_list<Value> operands,
 inline std::vector<Value> all_gather(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("all_gather", operands, attributes);
+}
+
+/// y = this rank's shard of x, which all {ranks} ranks have, as reduce_scatter divides it; nothing
+/// is sent. x: any shape, f32; y: [elements of a shard] f32.
+inline std::vector<Value> own_shard(std::initializer_list<Value> operands,
+                                const std::string& attributes = "") {
+  return call("own_shard", operands, attributes);
 }
 
 /// y_i = the sums of squares of each 1024 elements of x_i in row-major order, rounded to f32. x_i:

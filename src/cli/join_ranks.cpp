@@ -7,8 +7,7 @@ namespace brrr::cli {
 
 std::shared_ptr<Communicator> join_ranks(train::TrainOptions& options) {
   std::shared_ptr<Communicator> communicator = train::join_ranks(options);
-  if (communicator != nullptr && communicator->rank() > 0)
-    set_tell_sink([](std::string_view) {});
+  if (communicator != nullptr && communicator->rank() > 0) set_tell_sink([](std::string_view) {});
   return communicator;
 }
 

@@ -35,11 +35,13 @@ const std::vector<KernelEntry>& kernels() {
 }
 
 // gemm_test has the products, optimizer_kernels_test the codes; reshape and after are views;
-// newton_schulz, fake_quantize and batch_norm are always decomposed.
+// newton_schulz, fake_quantize and batch_norm are always decomposed; collectives run on a
+// communicator (tests/train/ranks_session_test.cpp).
 bool has_no_kernel_here(std::string_view op) {
   return op == "matmul" || op == "linear" || op == "reshape" || op == "after" ||
          op == "adamw_8bit" || op == "newton_schulz" || op == "fake_quantize" ||
-         op == "scaled_matmul" || op.starts_with("batch_norm");
+         op == "scaled_matmul" || op.starts_with("batch_norm") || op == "all_reduce" ||
+         op == "reduce_scatter" || op == "all_gather" || op == "own_shard";
 }
 
 /// On tiles, attention multiplies probabilities that are rounded as its result will be: as far off

@@ -100,7 +100,13 @@ bool is_left_out(const OpDef& op) {
                                                   "lstm",
                                                   "lstm_grad",
                                                   "gru",
-                                                  "gru_grad"};
+                                                  "gru_grad",
+                                                  "all_reduce",
+                                                  "reduce_scatter",
+                                                  "all_gather",
+                                                  "own_shard",
+                                                  "block_squares",
+                                                  "block_norm"};
   const bool has_no_code = op.op_class == OpClass::elementwise && op.code.empty() &&
                            !op.draws_random && op.id != Op::fused;
   return op.name == "newton_schulz" || op.name == "fake_quantize" || op.name == "adamw_8bit" ||
