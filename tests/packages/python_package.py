@@ -488,12 +488,13 @@ class Texts(Runs):
 
 
 class Package(unittest.TestCase):
-    def test_the_import_is_quick(self):
-        def import_seconds():
-            code = "import time; t = time.perf_counter(); import brrr; print(time.perf_counter()-t)"
-            return float(subprocess.check_output([sys.executable, "-c", code]))
-
-        self.assertLess(min(import_seconds() for _ in range(5)), 0.05)
+    def test_the_import_loads_neither_numpy_nor_the_library(self):
+        # What makes an import slow; how long it takes is measured in docs/library.md.
+        code = ("import sys, brrr; "
+                "print(sorted({'numpy', 'torch', 'asyncio'} & set(sys.modules)), "
+                "any('libbrrr' in line for line in open('/proc/self/maps')))")
+        self.assertEqual(subprocess.check_output([sys.executable, "-c", code], text=True).strip(),
+                         "[] False")
 
     def test_other_libraries(self):
         def said(code, **environment):
