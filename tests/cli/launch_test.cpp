@@ -90,6 +90,14 @@ TEST_F(Launch, AKilledRankEndsAllWithItsName) {
   }
 }
 
+// The others still wait for it to come: they are ended.
+TEST_F(Launch, ARankThatIsKilledAtItsStartEndsAllWithItsName) {
+  ::setenv("BRRR_FAULT", "start@1=kill", 1);
+  const Outcome o = run("launch -n 3 bench ranks --seconds 60");
+  EXPECT_EQ(o.code, 128 + SIGKILL) << o.err;
+  EXPECT_NE(o.err.find("brrr: rank 1 (process "), std::string::npos) << o.err;
+}
+
 /// The program in the background, and its ranks as the system lists them.
 class Running {
  public:

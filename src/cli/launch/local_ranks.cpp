@@ -15,6 +15,7 @@
 #include <cstring>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -38,6 +39,8 @@ struct Rank {
   std::string kept;
   bool lost_its_beginning = false;
   std::optional<int> status;  // of waitpid(), once it has ended
+  int place_of_end = 0;       // the first to end has 1
+  bool is_asked_to_end = false;
 };
 
 /// As shells have it.
@@ -168,6 +171,7 @@ class Launch {
       int status = 0;
       if (rank.status || ::waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
       rank.status = status;
+      rank.place_of_end = ++ended_;
       if (status != 0 && !first_failure_) first_failure_.emplace();
     }
   }
@@ -182,15 +186,18 @@ class Launch {
 
   void end_the_rest() {
     const double passed = first_failure_->seconds();
-    for (const Rank& rank : ranks_) {
+    for (Rank& rank : ranks_) {
       if (rank.status) continue;
       if (passed > kKillAll || (passed > kKillStopped && is_stopped(rank.pid)))
-        ::kill(rank.pid, SIGKILL);
+        end(rank, SIGKILL);
+      else if (passed > kAskToEnd && !rank.is_asked_to_end)
+        end(rank, SIGTERM);
     }
-    if (passed <= kAskToEnd || asked_to_end_) return;
-    asked_to_end_ = true;
-    for (const Rank& rank : ranks_)
-      if (!rank.status) ::kill(rank.pid, SIGTERM);
+  }
+
+  static void end(Rank& rank, int number) {
+    rank.is_asked_to_end = true;
+    ::kill(rank.pid, number);
   }
 
   /// What has come; of a lot, the end is kept.
@@ -213,22 +220,23 @@ class Launch {
     }
   }
 
-  /// The rank whose failure ended the run: the first that does not merely say that another is gone.
-  /// -1: none failed.
+  /// The rank whose failure ended the run: the first to end; rather one that does not merely say
+  /// that another is gone, and rather that than one that was ended from here. -1: none failed.
   int culprit() const {
-    for (const bool may_have_lost : {false, true})
-      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-        const int code = code_of(*ranks_[rank].status);
-        const bool has_lost = code == static_cast<int>(kLostRankExit) ||
-                              (first_failure_ && was_ended_by_us(*ranks_[rank].status));
-        if (code != 0 && (may_have_lost || !has_lost)) return static_cast<int>(rank);
-      }
-    return -1;
-  }
-
-  /// After the first failure the rest is ended by signals.
-  bool was_ended_by_us(int status) const {
-    return asked_to_end_ && (code_of(status) == 128 + SIGTERM || code_of(status) == 128 + SIGKILL);
+    int found = -1;
+    std::pair<int, int> least;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const int code = code_of(*ranks_[rank].status);
+      if (code == 0) continue;
+      const int follows = ranks_[rank].is_asked_to_end              ? 2
+                          : code == static_cast<int>(kLostRankExit) ? 1
+                                                                    : 0;
+      const std::pair order{follows, follows == 0 ? ranks_[rank].place_of_end : 0};
+      if (found >= 0 && order >= least) continue;
+      found = static_cast<int>(rank);
+      least = order;
+    }
+    return found;
   }
 
   int report() const {
@@ -258,7 +266,7 @@ class Launch {
   int signal_fd_ = -1;
   int signal_ = 0;  // the last that came for this process
   std::optional<Stopwatch> first_failure_;
-  bool asked_to_end_ = false;
+  int ended_ = 0;  // how many have
 };
 
 }  // namespace
