@@ -30,8 +30,8 @@ namespace {
 /// What is kept of a rank's output: its end.
 constexpr size_t kKeptBytes = 32 << 10;
 /// Seconds after the first failure: a stopped process is killed, the others are asked to end, and
-/// killed. All have ended within 15 s after a rank was lost, which is noticed within 12 s.
-constexpr double kKillStopped = 1, kAskToEnd = 4, kKillAll = 8;
+/// killed.
+constexpr double kKillStopped = 1, kAskToEnd = 2, kKillAll = 8;
 
 struct Rank {
   pid_t pid = 0;
@@ -41,6 +41,7 @@ struct Rank {
   std::optional<int> status;  // of waitpid(), once it has ended
   int place_of_end = 0;       // the first to end has 1
   bool is_asked_to_end = false;
+  double stopped_seconds = 0;  // without a break
 };
 
 /// As shells have it.
@@ -50,7 +51,7 @@ int code_of(int status) {
 
 bool is_stopped(pid_t pid) { return process_state(static_cast<int32_t>(pid)) == 'T'; }
 
-/// The part of the processors of rank `rank`; all of them where there are fewer than ranks.
+/// Binds the process to its rank's share of the processors; to none where ranks outnumber them.
 void bind_to_share(int rank, int ranks) {
   cpu_set_t all, share;
   CPU_ZERO(&share);
@@ -93,6 +94,7 @@ class Launch {
     for (int rank = 0; rank < plan_.ranks; ++rank) start(rank);
     while (is_anyone_alive()) {
       wait_for_events();
+      end_stopped_ranks();
       if (first_failure_) end_the_rest();
     }
     for (Rank& rank : ranks_) read_output(rank);
@@ -122,7 +124,8 @@ class Launch {
     }
   }
 
-  /// In the new process. It ends when this one does, however that happens.
+  /// Runs in the child after fork(): becomes the rank's program, which the kernel kills when the
+  /// launcher ends.
   [[noreturn]] void become(int number, int output, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
@@ -182,6 +185,21 @@ class Launch {
     if (info.ssi_code == SI_KERNEL) return;
     for (const Rank& rank : ranks_)
       if (!rank.status) ::kill(rank.pid, signal_);
+  }
+
+  /// Ranks notice one that is stopped by themselves, but only after all have come together.
+  void end_stopped_ranks() {
+    const double passed = std::min(step_.seconds(), 2.0);  // this process may have been stopped
+    step_.restart();
+    for (Rank& rank : ranks_) {
+      if (rank.status || has_stopped_for_long(rank)) continue;
+      rank.stopped_seconds = is_stopped(rank.pid) ? rank.stopped_seconds + passed : 0;
+      if (has_stopped_for_long(rank)) ::kill(rank.pid, SIGKILL);
+    }
+  }
+
+  bool has_stopped_for_long(const Rank& rank) const {
+    return rank.stopped_seconds > stop_limit_seconds_;
   }
 
   void end_the_rest() {
@@ -252,7 +270,10 @@ class Launch {
       tell("[rank {}] {}\n", rank, fit_for_a_line(text.substr(0, end)));
       text.remove_prefix(std::min(end + 1, text.size()));
     }
-    if (WIFSIGNALED(status))
+    if (has_stopped_for_long(failed))
+      tell("brrr: rank {} (process {}) was stopped for {:.0f} s, and therefore ended\n", rank,
+           failed.pid, stop_limit_seconds_);
+    else if (WIFSIGNALED(status))
       tell("brrr: rank {} (process {}) was ended by signal {} ({}){}\n", rank, failed.pid,
            WTERMSIG(status), ::strsignal(WTERMSIG(status)),
            WTERMSIG(status) == SIGKILL ? "; if nobody sent it, memory ran out: see dmesg" : "");
@@ -265,6 +286,8 @@ class Launch {
   sigset_t signals_{}, signals_before_{};
   int signal_fd_ = -1;
   int signal_ = 0;  // the last that came for this process
+  double stop_limit_seconds_ = ranks::default_timeout_seconds();
+  Stopwatch step_;
   std::optional<Stopwatch> first_failure_;
   int ended_ = 0;  // how many have
 };

@@ -46,8 +46,6 @@ void copy_own_segments(std::span<const Outgoing> out, std::span<const Incoming> 
   }
 }
 
-namespace {
-
 double default_timeout_seconds() {
   const std::optional<std::string> given = env::get("BRRR_RANK_TIMEOUT");
   if (!given) return 12;
@@ -58,7 +56,6 @@ double default_timeout_seconds() {
   }
 }
 
-}  // namespace
 }  // namespace ranks
 
 std::vector<std::string> transport_names() { return {"auto", "shm", "mpi", "nccl", "gloo"}; }

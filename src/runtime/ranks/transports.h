@@ -14,6 +14,9 @@ std::string segment_name(const std::string& run_id);
 /// Removes the shared memory that ranks left behind which were killed before all had come.
 void remove_segment(const std::string& run_id);
 
+/// How long a rank may be silent: BRRR_RANK_TIMEOUT, else 12.
+double default_timeout_seconds();
+
 std::unique_ptr<Transport> open_shared_memory(const RankPlace& place,
                                               const TransportOptions& options);
 /// The bytes of the shared memory that one rank touches.
