@@ -38,7 +38,6 @@ void check_options(const BatchOptions& o) {
   if (o.batch > (int64_t{1} << 40) / o.context)
     usage_error("a batch of {} rows of {} tokens is too large for any memory", o.batch, o.context);
   BRRR_CHECK(o.batches_per_step >= 1, "{} batches per step", o.batches_per_step);
-  BRRR_CHECK(o.world >= 1 && o.rank >= 0 && o.rank < o.world, "rank {} of {}", o.rank, o.world);
   BRRR_CHECK(o.vocab > 0, "vocab {}", o.vocab);
 }
 

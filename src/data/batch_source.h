@@ -39,12 +39,10 @@ inline constexpr int32_t kIgnoreId = -1;
 
 struct BatchOptions {
   Sampling mode = Sampling::kRandom;
-  int64_t batch = 1;    // B: rows per rank
+  int64_t batch = 1;    // B: rows
   int64_t context = 1;  // T
   int64_t vocab = 0;    // ids are checked against it
   uint32_t seed = 0;
-  /// Of the rows of all ranks, laid out batch by batch, rank r gets every world-th, from r on.
-  int64_t rank = 0, world = 1;
   /// Rows are concatenated without padding: a batch has as many tokens as its rows together,
   /// rounded up to one of `lengths`.
   bool flat = false;
@@ -59,8 +57,8 @@ struct BatchOptions {
 
   /// Number of sequences of a batch, empty ones included.
   int64_t sequences() const { return batch * sequences_per_row; }
-  /// The number, in the endless sequence of rows of all ranks, of row `b` of batch `index`.
-  int64_t row(int64_t index, int64_t b) const { return (index * batch + b) * world + rank; }
+  /// The number of row `b` of batch `index` in the endless sequence of rows.
+  int64_t row(int64_t index, int64_t b) const { return index * batch + b; }
 };
 /// Throws UserError (usage) for sizes below 1 or beyond any memory.
 void check_options(const BatchOptions& options);
@@ -81,8 +79,8 @@ void check_options(const BatchOptions& options);
 struct Batch {
   struct Tensor {
     std::string_view name;  // a literal: batches outlive their source
-    /// Bytes hold the numbers of any other dtype; a span is memory of others, which outlives the
-    /// step that the batch is given to.
+    /// Bytes hold the numbers of other dtypes. A span borrows the caller's memory, which must stay
+    /// valid until the step that reads the batch has returned.
     std::variant<std::vector<int32_t>, std::vector<float>, std::vector<std::byte>,
                  std::span<const std::byte>>
         numbers;
@@ -156,7 +154,7 @@ class BatchSource {
   /// The epoch of the batch's first row; 0 where there are none.
   virtual int64_t epoch_of(int64_t index) const = 0;
   /// Batches until every target was seen once: of a pass (sequential), of an epoch rounded up
-  /// (epoch), or tokens / (B * T * world) rounded up (random).
+  /// (epoch), or tokens / (B * T) rounded up (random).
   virtual int64_t batches_per_pass() const = 0;
   virtual int64_t tokens() const = 0;
   /// Bytes of a batch for each of its B * T positions: a token and its target, or a pixel's number.

@@ -11,9 +11,9 @@
 namespace brrr::io {
 
 std::string LoaderState::to_json() const {
-  Json json{{"mode", name_of(mode)}, {"epoch", epoch},     {"position", position},
-            {"seed", seed},          {"source", source},   {"tokens", tokens},
-            {"batch", batch},        {"context", context}, {"world", world}};
+  Json json{{"mode", name_of(mode)}, {"epoch", epoch},    {"position", position},
+            {"seed", seed},          {"source", source},  {"tokens", tokens},
+            {"batch", batch},        {"context", context}};
   if (anchor != Anchor{}) json["group"] = anchor.group, json["group_row"] = anchor.row;
   if (batches_per_step > 1) json["batches_per_step"] = batches_per_step;
   return json.dump();
@@ -52,7 +52,6 @@ LoaderState LoaderState::from_json(std::string_view text) {
   state.tokens = count("tokens", 0, std::numeric_limits<int64_t>::max());
   state.batch = count("batch", 1, kMost);
   state.context = count("context", 1, kMost);
-  state.world = count("world", 1, kMost);
   if (json.contains("group"))
     state.anchor = {count("group", 0, kMost), count("group_row", 0, int64_t{1} << 62)};
   if (json.contains("batches_per_step"))
@@ -102,7 +101,6 @@ LoaderState Loader::state() const {
           source_->tokens(),
           options_.batch,
           options_.context,
-          options_.world,
           source_->anchor(position),
           options_.batches_per_step};
 }
@@ -119,11 +117,10 @@ void Loader::restore(const LoaderState& state) {
   same("sampling", name_of(state.mode), name_of(now.mode), options);
   same("batch size", state.batch, now.batch, options);
   same("context", state.context, now.context, options);
-  same("world size", state.world, now.world, options);
   same("data seed", state.seed, now.seed, options);
   same("token count", state.tokens, now.tokens, text);
   same("text fingerprint", state.source, now.source, text);
-  const int64_t most = (int64_t{1} << 62) / options_.batch / options_.world;
+  const int64_t most = (int64_t{1} << 62) / options_.batch;
   const auto damaged = [&] {
     user_error("the data loader's state is damaged: epoch {} does not belong to position {}",
                state.epoch, state.position);

@@ -30,7 +30,7 @@ struct LoaderState {
   uint32_t seed = 0;
   std::string source;  // BatchSource::fingerprint()
   int64_t tokens = 0;
-  int64_t batch = 0, context = 0, world = 1;
+  int64_t batch = 0, context = 0;
   Anchor anchor = {};  // of the next batch
   int64_t batches_per_step = 1;
 

@@ -47,7 +47,7 @@ RowOrder::RowOrder(size_t rows, std::function<int64_t(size_t)> length, const Bat
     : rows_(rows),
       length_(std::move(length)),
       options_(options),
-      batch_rows_(options.batch * options.world),
+      batch_rows_(options.batch),
       step_rows_(batch_rows_ * options.batches_per_step) {
   BRRR_CHECK(rows > 0, "no rows");
   for (size_t i = 0; i < rows; ++i) {
@@ -105,11 +105,10 @@ RowOrder::BatchRows RowOrder::batch(int64_t index) const {
   const auto begin = std::min(static_cast<size_t>(first % megabatch_rows_), all->rows.size());
   const auto end = std::min(begin + static_cast<size_t>(batch_rows_), all->rows.size());
   BatchRows found;
-  int64_t longest = 0;  // of all ranks: they must agree
+  int64_t longest = 0;
   for (size_t i = begin; i < end; ++i) {
     longest = std::max(longest, length_(all->rows[i]));
-    if (static_cast<int64_t>(i - begin) % options_.world == options_.rank)
-      found.rows.push_back(all->rows[i]);
+    found.rows.push_back(all->rows[i]);
   }
   const auto& lengths = options_.lengths;
   const auto fitting = std::lower_bound(lengths.begin(), lengths.end(), longest);

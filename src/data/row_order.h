@@ -55,9 +55,9 @@ class RowOrder {
   size_t rows_;
   std::function<int64_t(size_t)> length_;
   BatchOptions options_;
-  size_t longest_ = 0;      // index of the first of the longest rows
-  int64_t batch_rows_ = 0;  // of all ranks
-  int64_t step_rows_ = 0;   // of all its batches
+  size_t longest_ = 0;  // index of the first of the longest rows
+  int64_t batch_rows_ = 0;
+  int64_t step_rows_ = 0;  // of all its batches
   int64_t megabatch_rows_ = 0;
 
   mutable std::mutex mutex_;

@@ -108,7 +108,7 @@ void StreamBatches::sample() {
 }
 
 int64_t StreamBatches::batches_per_pass() const {
-  return ceil_div(tokens_, options_.batch * options_.world * options_.context);
+  return ceil_div(tokens_, options_.batch * options_.context);
 }
 
 std::string StreamBatches::fingerprint() const {
@@ -272,13 +272,13 @@ int64_t StreamBatches::epoch_of(int64_t index) const {
 Anchor StreamBatches::anchor(int64_t index) const {
   if (options_.mode != Sampling::kEpoch) return {};
   const std::lock_guard lock(mutex_);
-  return find(index * options_.batch * options_.world);
+  return find(index * options_.batch);
 }
 
 bool StreamBatches::start_from(const Anchor& anchor, int64_t index) {
   if (options_.mode != Sampling::kEpoch) return anchor == Anchor{};
   const std::lock_guard lock(mutex_);
-  const int64_t row = index * options_.batch * options_.world - anchor.row;
+  const int64_t row = index * options_.batch - anchor.row;
   if (row < 0 || row >= static_cast<int64_t>(cached(anchor.group)->rows.size())) return false;
   starts_.assign(1, anchor);
   return true;

@@ -31,14 +31,13 @@ WindowBatches::WindowBatches(const TokenSource& source, const BatchOptions& opti
 }
 
 int64_t WindowBatches::batches_per_pass() const {
-  const int64_t rows = options_.batch * options_.world;
   if (options_.mode == Sampling::kRandom)
-    return ceil_div(source_.tokens(), rows * options_.context);
-  return ceil_div(windows_, rows);
+    return ceil_div(source_.tokens(), options_.batch * options_.context);
+  return ceil_div(windows_, options_.batch);
 }
 
 int64_t WindowBatches::epoch_of(int64_t index) const {
-  if (options_.mode == Sampling::kEpoch) return index * options_.batch * options_.world / windows_;
+  if (options_.mode == Sampling::kEpoch) return index * options_.batch / windows_;
   return options_.mode == Sampling::kSequential ? index / batches_per_pass() : 0;
 }
 
@@ -56,7 +55,7 @@ int64_t WindowBatches::row_offset(int64_t row) const {
                             {options_.seed, static_cast<uint32_t>(row / windows_)});
     return options_.context * static_cast<int64_t>(order(static_cast<uint64_t>(row % windows_)));
   }
-  const int64_t in_pass = row % (batches_per_pass() * options_.batch * options_.world);
+  const int64_t in_pass = row % (batches_per_pass() * options_.batch);
   return in_pass < windows_ ? options_.context * in_pass : -1;
 }
 

@@ -38,16 +38,13 @@ std::vector<int64_t> mixed_lengths(size_t count, uint32_t seed) {
   return lengths;
 }
 
-LoaderOptions options_of(Sampling mode, int64_t batch, int64_t context, int64_t world = 1,
-                         int64_t rank = 0) {
+LoaderOptions options_of(Sampling mode, int64_t batch, int64_t context) {
   LoaderOptions o;
   o.mode = mode;
   o.batch = batch;
   o.context = context;
   o.vocab = 1 << 30;
   o.seed = 42;
-  o.world = world;
-  o.rank = rank;
   o.lengths = quarter_lengths(context);
   return o;
 }
@@ -274,30 +271,6 @@ TEST(DocumentBatches, ALongDocumentIsCutIntoRows) {
                                 options_of(Sampling::kDocuments, 1, 32));
   EXPECT_EQ(batches.batches_per_pass(), 1 + 4);
   EXPECT_EQ(batches.tokens(), 4 + 99);
-}
-
-TEST(DocumentBatches, RanksShareTheRowsAndTheLength) {
-  const Counting data(mixed_lengths(500, 4));
-  const DocumentBatches whole(data.source, data.documents,
-                              options_of(Sampling::kGroupByLength, 12, 64));
-  const auto rank = [&](int64_t r) {
-    return std::make_unique<DocumentBatches>(data.source, data.documents,
-                                             options_of(Sampling::kGroupByLength, 4, 64, 3, r));
-  };
-  const std::unique_ptr<DocumentBatches> ranks[] = {rank(0), rank(1), rank(2)};
-  Batch all, part;
-  for (int64_t i = 0; i < 2 * whole.batches_per_pass(); ++i) {
-    whole.fill(i, all);
-    const size_t T = all.ids("tokens").size() / 12;
-    for (size_t r = 0; r < 3; ++r) {
-      ranks[r]->fill(i, part);
-      ASSERT_EQ(part.ids("tokens").size(), 4 * T);
-      for (size_t b = 0; b < 4; ++b)
-        ASSERT_TRUE(std::equal(part.ids("targets").begin() + static_cast<int64_t>(b * T),
-                               part.ids("targets").begin() + static_cast<int64_t>((b + 1) * T),
-                               all.ids("targets").begin() + static_cast<int64_t>((b * 3 + r) * T)));
-    }
-  }
 }
 
 // The rows of a step are the same however it is cut into batches, to the end of an epoch and on.

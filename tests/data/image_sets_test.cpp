@@ -287,7 +287,6 @@ TEST(ImageSets, FashionMnistIsRead) {
 struct BatchCase {
   Sampling mode = Sampling::kEpoch;
   int64_t batch = 4;
-  int64_t rank = 0, world = 1;
 };
 
 ImageBatchOptions plain_pictures() {
@@ -304,8 +303,6 @@ std::unique_ptr<ImageBatches> batches_of(const ImageSet& set, const BatchCase& c
   BatchOptions options;
   options.mode = c.mode;
   options.batch = c.batch;
-  options.rank = c.rank;
-  options.world = c.world;
   options.seed = 5;
   return std::make_unique<ImageBatches>(set, ImageBatches::batch_options(set, images, options),
                                         images);
@@ -322,30 +319,24 @@ TEST(ImageBatches, AnEpochHasEveryPictureOnce) {
   const TempFolder folder;
   put_classes(folder.path(), 5);
   const ImageSet set = open_images(folder.path()).train;
-  std::vector<std::vector<int64_t>> epochs;
-  for (const int64_t world : {1, 2}) {
-    std::vector<int64_t> rows;
-    Batch batch;
-    for (int64_t i = 0; i < 20 / world; ++i)
-      for (size_t b = 0; b < 2; ++b)
-        for (int64_t rank = 0; rank < world; ++rank) {
-          const auto source = batches_of(set, {Sampling::kEpoch, 2, rank, world});
-          source->fill(i, batch);
-          EXPECT_EQ(batch.count, 2);
-          EXPECT_EQ(batch.tensors[0].name, "pixels");
-          rows.push_back(picture_in(batch, b));
-          EXPECT_EQ(batch.ids("targets")[b], rows.back() % 2);
-          EXPECT_EQ(source->rows(i)[b], static_cast<size_t>(rows.back() / 2 + rows.back() % 2 * 5));
-        }
-    ASSERT_EQ(rows.size(), 40u);
-    for (int64_t epoch = 0; epoch < 4; ++epoch)
-      EXPECT_EQ(std::set<int64_t>(rows.begin() + epoch * 10, rows.begin() + epoch * 10 + 10).size(),
-                10u);
-    EXPECT_NE(std::vector<int64_t>(rows.begin(), rows.begin() + 10),
-              std::vector<int64_t>(rows.begin() + 10, rows.begin() + 20));
-    epochs.push_back(rows);
+  const auto pairs = batches_of(set, {Sampling::kEpoch, 2});
+  std::vector<int64_t> rows;
+  Batch batch;
+  for (int64_t i = 0; i < 20; ++i) {
+    pairs->fill(i, batch);
+    EXPECT_EQ(batch.count, 2);
+    EXPECT_EQ(batch.tensors[0].name, "pixels");
+    for (size_t b = 0; b < 2; ++b) {
+      rows.push_back(picture_in(batch, b));
+      EXPECT_EQ(batch.ids("targets")[b], rows.back() % 2);
+      EXPECT_EQ(pairs->rows(i)[b], static_cast<size_t>(rows.back() / 2 + rows.back() % 2 * 5));
+    }
   }
-  EXPECT_EQ(epochs[0], epochs[1]);  // ranks share the order
+  for (int64_t epoch = 0; epoch < 4; ++epoch)
+    EXPECT_EQ(std::set<int64_t>(rows.begin() + epoch * 10, rows.begin() + epoch * 10 + 10).size(),
+              10u);
+  EXPECT_NE(std::vector<int64_t>(rows.begin(), rows.begin() + 10),
+            std::vector<int64_t>(rows.begin() + 10, rows.begin() + 20));
   const auto source = batches_of(set, {Sampling::kEpoch, 4});
   EXPECT_EQ(source->batches_per_pass(), 3);
   EXPECT_EQ(source->epoch_of(2), 0);
@@ -358,25 +349,21 @@ TEST(ImageBatches, EvaluationIsInOrderAndPadded) {
   put_classes(folder.path(), 3);
   const ImageSet set = open_images(folder.path()).train;
   const std::vector<int64_t> wanted{0, 2, 4, 1, 3, 5, -1, -1};
-  for (const int64_t world : {1, 2})
-    for (int64_t pass = 0; pass < 2; ++pass)
-      for (int64_t rank = 0; rank < world; ++rank) {
-        const auto source = batches_of(set, {Sampling::kSequential, 4 / world, rank, world});
-        EXPECT_EQ(source->batches_per_pass(), 2);
-        Batch batch;
-        for (int64_t i = 0; i < 2; ++i) {
-          source->fill(pass * 2 + i, batch);
-          EXPECT_EQ(source->epoch_of(pass * 2 + i), pass);
-          int64_t scored = 0;
-          for (int64_t b = 0; b < 4 / world; ++b) {
-            const int64_t picture = picture_in(batch, static_cast<size_t>(b));
-            EXPECT_EQ(picture, wanted[static_cast<size_t>(i * 4 + b * world + rank)]);
-            scored += picture >= 0;
-          }
-          EXPECT_EQ(batch.count, scored);
-          EXPECT_EQ(std::ssize(source->rows(i)), scored);
-        }
-      }
+  const auto source = batches_of(set, {Sampling::kSequential, 4});
+  EXPECT_EQ(source->batches_per_pass(), 2);
+  Batch batch;
+  for (int64_t index = 0; index < 4; ++index) {
+    source->fill(index, batch);
+    EXPECT_EQ(source->epoch_of(index), index / 2);
+    int64_t scored = 0;
+    for (size_t b = 0; b < 4; ++b) {
+      const int64_t picture = picture_in(batch, b);
+      EXPECT_EQ(picture, wanted[static_cast<size_t>(index % 2 * 4) + b]);
+      scored += picture >= 0;
+    }
+    EXPECT_EQ(batch.count, scored);
+    EXPECT_EQ(std::ssize(source->rows(index)), scored);
+  }
 }
 
 /// A set of generated pictures that are large enough to be cropped.

@@ -219,28 +219,6 @@ TEST(LabelledBatches, AStepHasTheSameRowsHoweverItIsCut) {
   }
 }
 
-TEST(LabelledBatches, RanksShareTheRows) {
-  const std::vector<EncodedRow> rows = some_rows(50, 30);
-  LoaderOptions options = row_options(Sampling::kGroupByLength, 3, 30);
-  options.lengths = quarter_lengths(30);
-  options.world = 2;
-  std::set<size_t> seen;
-  std::vector<size_t> lengths[2];
-  for (int64_t rank = 0; rank < 2; ++rank) {
-    options.rank = rank;
-    const LabelledBatches batches(rows, "rows", options, {});
-    EXPECT_EQ(batches.batches_per_pass(), 9);
-    Batch b;
-    for (int64_t i = 0; i < 9; ++i) {
-      for (const size_t row : batches.rows(i)) EXPECT_TRUE(seen.insert(row).second);
-      batches.fill(i, b);
-      lengths[rank].push_back(b.ids("tokens").size());
-    }
-  }
-  EXPECT_EQ(seen.size(), 50u);
-  EXPECT_EQ(lengths[0], lengths[1]);
-}
-
 TEST(LabelledBatches, ARestoredLoaderContinues) {
   const std::vector<EncodedRow> rows = some_rows(90, 24);
   for (const Sampling mode : kOrders) {

@@ -23,16 +23,13 @@ TokenSource counting(int64_t tokens) {
   return TokenSource::from_ids(std::move(ids));
 }
 
-LoaderOptions loader_options(Sampling mode, int64_t batch, int64_t context, int64_t rank = 0,
-                             int64_t world = 1) {
+LoaderOptions loader_options(Sampling mode, int64_t batch, int64_t context) {
   LoaderOptions options;
   options.mode = mode;
   options.batch = batch;
   options.context = context;
   options.vocab = 1'000'000;
   options.seed = 42;
-  options.rank = rank;
-  options.world = world;
   return options;
 }
 
@@ -182,36 +179,6 @@ TEST(Loader, SequentialScoresEveryTargetOncePerPass) {
   }
 }
 
-// Two, three ranks together see the rows of one rank with a batch of two, three times the size.
-TEST(Loader, RanksShareTheRowsOfOne) {
-  const TokenSource source = counting(345);
-  for (const Sampling mode : {Sampling::kRandom, Sampling::kEpoch, Sampling::kSequential}) {
-    for (const int64_t world : {2, 3}) {
-      Loader whole(source, loader_options(mode, 4 * world, 8));
-      std::vector<std::unique_ptr<Loader>> ranks;
-      for (int64_t r = 0; r < world; ++r)
-        ranks.push_back(std::make_unique<Loader>(source, loader_options(mode, 4, 8, r, world)));
-      for (int i = 0; i < 30; ++i) {
-        const Batch& all = whole.next();
-        int64_t real = 0;
-        for (int64_t r = 0; r < world; ++r) {
-          const Batch& part = ranks[static_cast<size_t>(r)]->next();
-          real += part.count;
-          for (int64_t b = 0; b < 4; ++b)
-            for (int64_t t = 0; t < 8; ++t) {
-              const auto in_part = static_cast<size_t>(b * 8 + t);
-              const auto in_all = static_cast<size_t>((b * world + r) * 8 + t);
-              ASSERT_EQ(part.ids("tokens")[in_part], all.ids("tokens")[in_all]);
-              ASSERT_EQ(part.ids("targets")[in_part], all.ids("targets")[in_all]);
-            }
-        }
-        ASSERT_EQ(real, all.count);
-      }
-      EXPECT_EQ(whole.batches_per_pass(), ranks[0]->batches_per_pass());
-    }
-  }
-}
-
 TEST(Loader, PrefetchingChangesNothing) {
   const TokenSource source = counting(500);
   for (const Sampling mode : {Sampling::kRandom, Sampling::kEpoch, Sampling::kSequential}) {
@@ -298,8 +265,6 @@ TEST(Loader, StatesOfOtherRunsAreRefusedByField) {
   EXPECT_USER_ERROR(loader.restore(with([](auto& s) { s.batch = 3; })),
                     "batch size 3, now it is 2");
   EXPECT_USER_ERROR(loader.restore(with([](auto& s) { s.context = 9; })), "context 9, now it is 8");
-  EXPECT_USER_ERROR(loader.restore(with([](auto& s) { s.world = 4; })),
-                    "world size 4, now it is 1");
   EXPECT_USER_ERROR(loader.restore(with([](auto& s) { s.seed = 1; })), "data seed 1, now it is 42");
   EXPECT_USER_ERROR(loader.restore(with([](auto& s) { s.tokens = 99; })),
                     "token count 99, now it is 100");
@@ -331,7 +296,7 @@ TEST(Loader, DamagedStatesAreRefused) {
   EXPECT_USER_ERROR(LoaderState::from_json(with("\"seed\":42", "\"seed\":4294967296")),
                     "'seed' is");
   EXPECT_USER_ERROR(LoaderState::from_json(with("\"random\"", "\"rondom\"")), "unknown sampling");
-  EXPECT_USER_ERROR(LoaderState::from_json(with("\"world\"", "\"word\"")), "has no 'world'");
+  EXPECT_USER_ERROR(LoaderState::from_json(with("\"context\"", "\"word\"")), "has no 'context'");
 }
 
 TEST(Loader, ImpossibleGeometry) {

@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "base/human.h"
+#include "base/integers.h"
 #include "base/sha256.h"
 #include "base/tell.h"
 #include "data/images/picture_cache.h"
@@ -74,10 +75,7 @@ BatchOptions ImageBatches::batch_options(const ImageSet& set, const ImageBatchOp
   return options;
 }
 
-int64_t ImageBatches::batches_per_pass() const {
-  const int64_t rows = options_.batch * options_.world;
-  return (tokens() + rows - 1) / rows;
-}
+int64_t ImageBatches::batches_per_pass() const { return ceil_div(tokens(), options_.batch); }
 
 int64_t ImageBatches::epoch_of(int64_t index) const {
   return is_training() ? options_.row(index, 0) / tokens() : index / batches_per_pass();
@@ -86,15 +84,15 @@ int64_t ImageBatches::epoch_of(int64_t index) const {
 ImageBatches::Row ImageBatches::row(int64_t sequence) const {
   Row row;
   if (is_training()) {
-    const int64_t number = sequence * options_.world + options_.rank, n = tokens();
-    row.epoch = static_cast<uint32_t>(number / n);
+    const int64_t n = tokens();
+    row.epoch = static_cast<uint32_t>(sequence / n);
     const Permutation order(static_cast<uint64_t>(n), {options_.seed, row.epoch});
-    row.item = static_cast<size_t>(order(static_cast<uint64_t>(number % n)));
+    row.item = static_cast<size_t>(order(static_cast<uint64_t>(sequence % n)));
     return row;
   }
   // Each pass begins with a new batch.
   const int64_t rows_per_pass = batches_per_pass() * options_.batch;
-  const int64_t number = sequence % rows_per_pass * options_.world + options_.rank;
+  const int64_t number = sequence % rows_per_pass;
   row.is_empty = number >= tokens();
   row.item = row.is_empty ? 0 : static_cast<size_t>(number);
   return row;
@@ -191,9 +189,7 @@ void ImageBatches::fill(int64_t index, Batch& batch) const {
   for (size_t b = 0; b < B; ++b) {
     const int64_t sequence = index * options_.batch + static_cast<int64_t>(b);
     const uint64_t pair = static_cast<uint64_t>(sequence / 2);
-    // Ranks draw other weights.
-    const float weight = draw_mix(images_.augment.mixup,
-                                  {options_.seed, static_cast<uint32_t>(options_.rank)}, pair);
+    const float weight = draw_mix(images_.augment.mixup, {options_.seed, 0}, pair);
     mix[b] = weight;
     if (sequence % 2 == 0 && b + 1 < B) {
       targets2[b] = targets[b + 1];
