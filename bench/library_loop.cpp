@@ -1,7 +1,7 @@
-// What a step costs in a training loop of one's own, as a ratio to a step of `brrr train` with the
-// same options: bench_library_loop TEXT [TURNS [STEPS [NAME=VALUE ...]]]. Steps of both alternate
-// in one process, so that other work on the machine disturbs both alike; a turn compares the
-// medians of its steps.
+// Measures a training step of the library's Run against a step of `brrr train` with the same
+// options. Usage: bench_library_loop TEXT [TURNS [STEPS [NAME=VALUE ...]]]. The two kinds of steps
+// alternate in one process, so that other load on the machine slows both equally; each turn reports
+// the ratio of their median times.
 
 #include <brrr/brrr.h>
 

@@ -14,14 +14,12 @@ done
 (cd "$folder" && sha256sum --quiet --check SHA256SUMS)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-debian=http://deb.debian.org/debian
-ubuntu=http://archive.ubuntu.com/ubuntu
 log=$work/log
 train=(train --text /root/text.txt --max-steps 20 --samples 0 --output-dir /root/run)
 
-make_system() { # SUITE MIRROR [OPTION]: $work/SUITE
+make_system() { # SUITE [OPTION]: $work/SUITE, from the mirror that debootstrap knows for it
   local to=$work/$1
-  debootstrap --variant=minbase ${3:+"$3"} "$1" "$to" "$2" >"$log" 2>&1 || return 1
+  debootstrap --variant=minbase ${2:+"$2"} "$1" "$to" >"$log" 2>&1 || return 1
   for _ in $(seq 60); do echo "To be, or not to be, that is the question."; done >"$to/root/text.txt"
   mkdir "$to/root/dist"
   cp "$folder"/* "$to/root/dist/"
@@ -54,8 +52,8 @@ try_tarball() { # SYSTEM
   say "the tarball trains on a bare $1"
 }
 
-make_system bookworm "$debian" ||
-  { tail -n 3 "$log" >&2; say "package_check: skipped, debootstrap cannot make Debian 12 from $debian"; exit 0; }
+make_system bookworm ||
+  { tail -n 3 "$log" >&2; say "package_check: skipped, debootstrap cannot make Debian 12"; exit 0; }
 try_tarball bookworm
 
 install=$(line_of_readme 'sudo ')
@@ -89,8 +87,8 @@ say "the wheel installs with pip and trains in an empty environment of Python"
 keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
 if [[ ! -r $keys ]]; then
   # Signatures cannot be checked without the distribution's keys; what is tried there is ours.
-  make_system jammy "$ubuntu" --no-check-gpg
+  make_system jammy --no-check-gpg
 else
-  make_system jammy "$ubuntu" "--keyring=$keys"
-fi || { say "Ubuntu 22.04 was not tried: debootstrap cannot make it from $ubuntu"; exit 0; }
+  make_system jammy "--keyring=$keys"
+fi || { say "Ubuntu 22.04 was not tried: debootstrap cannot make it"; exit 0; }
 try_tarball jammy

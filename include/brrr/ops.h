@@ -845,8 +845,9 @@ inline std::vector<Value> newton_schulz(std::initializer_list<Value> operands,
 
 /// A step of Muon along orthogonal matrices: param' = param - rate lr decay_i param - rate lr
 /// sqrt(max(1, out / in)) grad for parameters [in, out], where grad is newton_schulz's result.
-/// {rate} is the learning rate of these matrices in units of lr; of shards, {whole_shapes} has in
-/// and out of each. Operands and results as of adamw, without states; t is not used.
+/// {rate} is the learning rate of these matrices in units of lr. Parameters that are shards are
+/// flat: {whole_shapes} then holds in and out of each whole matrix. Operands and results as of
+/// adamw, without states; t is not used.
 inline std::vector<Value> muon(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("muon", operands, attributes);
@@ -922,7 +923,7 @@ inline std::vector<Value> all_gather(std::initializer_list<Value> operands,
   return call("all_gather", operands, attributes);
 }
 
-/// y = this rank's shard of x, which all {ranks} ranks have, as reduce_scatter divides it; nothing
+/// y = this rank's shard of x, divided as reduce_scatter does. All {ranks} ranks hold x, so nothing
 /// is sent. x: any shape, f32; y: [elements of a shard] f32.
 inline std::vector<Value> own_shard(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {

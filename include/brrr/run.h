@@ -90,7 +90,7 @@ struct RunOptions {
   int64_t threads = 0;       // 0: as many as the process may use
   int64_t max_steps = 0;     // 0: the default of `brrr train`; of batches of one's own: no limit
   double max_grad_norm = 1;  // 0: no clipping
-  /// Of the learning rate: cosine or linear, which end at max_steps, constant, or
+  /// How the learning rate changes: cosine or linear, which end at max_steps, constant, or
   /// constant_with_warmup. "": cosine, and constant for batches of one's own.
   std::string schedule = {};
   int64_t warmup_steps = -1;  // -1: the default

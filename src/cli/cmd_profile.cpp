@@ -257,7 +257,7 @@ int run_profile(const Arguments& typed) {
     w.ranks = join_ranks(o);
     if (w.ranks == nullptr && o.ranks > 1)
       usage_error(
-          "--ranks {}: start as many processes of `brrr profile` by torchrun, mpirun or srun; see "
+          "--ranks {0}: start them by `brrr launch -n {0} profile`, mpirun, torchrun or srun; see "
           "`brrr plan` for a run that is not started",
           o.ranks);
     train::cut_into_slots(o);

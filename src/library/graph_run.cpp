@@ -188,7 +188,7 @@ class GraphRun final : public brrr_run {
   brrr_plan plan() const override { return plan_of(*session_, process_, limit_.bytes); }
 
  private:
-  /// Of several ranks, the first one writes, and the others go on when it has.
+  /// Rank 0 writes the files; the other ranks wait for it in meet().
   bool writes() const { return communicator == nullptr || communicator->rank() == 0; }
   void meet() {
     if (communicator != nullptr) communicator->barrier();

@@ -122,8 +122,9 @@ UpdateRule muon() {
   r.doc =
       "A step of Muon along orthogonal matrices: param' = param - rate lr decay_i param - rate lr "
       "sqrt(max(1, out / in)) grad for parameters [in, out], where grad is newton_schulz's result. "
-      "{rate} is the learning rate of these matrices in units of lr; of shards, {whole_shapes} has "
-      "in and out of each. Operands and results as of "
+      "{rate} is the learning rate of these matrices in units of lr. Parameters that are shards "
+      "are "
+      "flat: {whole_shapes} then holds in and out of each whole matrix. Operands and results as of "
       "adamw, without states; t is not used";
   r.flops = 4;
   r.positive_or_zero = {"weight_decay", "rate"};

@@ -110,9 +110,7 @@ std::vector<OpDef> optimizer_ops() {
       c.out[0].data[0] = std::sqrt(total);
     };
     d.cost = [](const Node& n, std::span<const Type> in) {
-      double count = 0;
-      for (const Type& t : in) count += elements(t);
-      return streaming_cost(n, in, 2 * count);
+      return streaming_cost(n, in, 2 * elements(in));
     };
     d.samples = [] {
       return std::vector<Sample>{

@@ -49,6 +49,12 @@ Sample::Operand stored_right(int64_t k, int64_t n, bool transposed, DType dtype)
 /// Reads of every operand and writes of every result once, and `flops`.
 Cost streaming_cost(const Node& node, std::span<const Type> in, double flops);
 inline double elements(const Type& t) { return static_cast<double>(t.shape.elements()); }
+/// The elements of all of them together.
+inline double elements(std::span<const Type> types) {
+  double count = 0;
+  for (const Type& t : types) count += elements(t);
+  return count;
+}
 
 /// The groups of ops; all_ops.cpp joins them.
 std::vector<OpDef> leaf_ops();

@@ -92,8 +92,8 @@ void store_copies(const EvalContext& c, const UpdateLayout& at);
 /// or several orders.
 Sample with_copies(Sample sample, DType dtype);
 Sample with_copies_in_panels(Sample sample, DType dtype);
-/// The shape of the whole parameter i: of a shard, what {whole_shapes} says, two numbers for each
-/// parameter; else its own.
+/// The shape of the whole parameter i. Shards are flat: {whole_shapes} then holds the rows and the
+/// columns of each parameter. Without it the parameter's own shape is the whole.
 Shape whole_shape(const Attrs& attrs, size_t i, const Shape& own);
 /// How far muon steps in a matrix [in, out], by its shape: sqrt(max(1, out / in)).
 double muon_scale(const Shape& shape);

@@ -41,7 +41,8 @@ std::set<NodeId> tables_of(const Graph& g) {
   return tables;
 }
 
-// Of a shard the whole matrix is gathered: every rank computes all of it and takes its part.
+// Newton-Schulz multiplies whole matrices: the momentum of a shard is gathered, every rank
+// computes the result and keeps its own part.
 Value orthogonal(const Update& u, const Trained& t, Value momentum) {
   const Attrs attrs{{"steps", kIterations}, {"dtype", u.options.muon_products}};
   if (!is_shard(t.param)) return call1(Op::newton_schulz, {momentum}, attrs);

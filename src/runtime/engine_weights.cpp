@@ -51,7 +51,7 @@ void read_shard(const WeightSource& source, const StateInfo& state, const Type& 
   const TensorView* const tensor = source.find(state.name);
   if (tensor != nullptr && !tensor->bytes.empty() && tensor->storage.is_plain() &&
       tensor->shape == whole.shape && is_float(tensor->dtype)) {
-    // Of a file only the part is read.
+    // A mapped file is read only where this rank's part lies.
     const ShardRange part = range_of_shard(state, rank);
     const int64_t element = bytes_of(tensor->dtype);
     TensorView own{tensor->name, tensor->dtype, Shape{part.size()},

@@ -104,7 +104,8 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
     const io::Batch& batch = loader.next();
     score.tokens += batch.count;
     set.add(batch, l.batch);
-    // Programs of ranks may gather shards: all ranks run as many, if need be on any batch.
+    // Evaluation programs may contain collectives, so every rank runs the same number of them:
+    // ranks without a batch of their own evaluate the last one and drop its loss.
     const bool is_own = i % ranks == rank;
     const bool fills_in = i + 1 == count && rank > i % ranks;
     if (!is_own && !fills_in) continue;

@@ -145,7 +145,7 @@ struct TrainOptions {
   int64_t deterministic_ranks = 0;  // slots of a step; 0: as many as ranks
   bool overlap = true;              // of communication and computation
   std::string comm = "auto";        // what carries bytes between them
-  double rank_timeout = 15;         // seconds
+  double rank_timeout = 0;          // seconds; 0: the transports' own
 
   // Looking inside.
   bool explain = false;

@@ -28,6 +28,7 @@ std::shared_ptr<Communicator> join_ranks(TrainOptions& options) {
     usage_error("--ranks {}: {} has started {}; leave --ranks out", options.ranks, place.source,
                 place.ranks);
   options.ranks = place.ranks;
+  if (options.threads == 0) divide_threads(place);
   static std::mutex mutex;
   static std::shared_ptr<Communicator> joined;
   const std::lock_guard lock(mutex);

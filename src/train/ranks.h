@@ -10,11 +10,11 @@
 
 namespace brrr::train {
 
-/// Connects this process with the other ranks of the run that a launcher started it for (the
-/// variables of torchrun, MPI, Slurm, brrr launch) and sets options.ranks; null: there are none.
-/// One connection serves all runs of a process, one after the other. Throws UserError (exit 2)
-/// where
-/// --ranks contradicts the launcher, LostRank when a rank does not come.
+/// Connects this process with the other ranks that a launcher started (brrr launch, torchrun, MPI,
+/// Slurm) and sets options.ranks; null: the process is alone. Unless options.threads says how many
+/// threads to use, the ranks of a host divide its processors. One connection serves all runs of a
+/// process, one after the other. Throws UserError (exit 2) where --ranks contradicts the launcher,
+/// LostRank when a rank does not come.
 std::shared_ptr<Communicator> join_ranks(TrainOptions& options);
 
 /// Compares the options of all ranks, and `data`, which identifies what each reads. Called by all

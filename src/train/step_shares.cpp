@@ -20,8 +20,8 @@ optim::GradientSums StepShares::sums_of(int64_t i) const {
   sums.ends_slot = place + 1 == per_slot();
   if (sums.ends_slot) sums.merged = std::countr_one(static_cast<uint64_t>(i / per_slot()));
   sums.ends_step = i + 1 == local();
-  // Of the first slot, as far as all ranks run the same programs: that of the first rank counts
-  // (Session::share_buffers).
+  // Every rank updates its buffers in its first slot, because all ranks run the same programs;
+  // those of rank 0, whose first slot is the first of all, are kept (Session::share_buffers).
   sums.updates_buffers = slots == 1 || i == 0;
   return sums;
 }

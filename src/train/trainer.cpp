@@ -58,7 +58,7 @@ class Trainer {
   }
 
  private:
-  // Of several ranks, the first one writes the folder of the run and decides when to stop.
+  // Rank 0 writes the run folder; a run of one process is its own rank 0.
   bool writes() const { return communicator_ == nullptr || communicator_->rank() == 0; }
   bool is_alone() const { return communicator_ == nullptr; }
 

@@ -18,42 +18,13 @@ class PictureRuns : public EndToEnd {
     EndToEnd::SetUp();
     if (!IsSkipped()) write_picture_folder(path("pictures"), 20);
   }
-  std::vector<std::string> small(const std::string& name,
-                                 std::vector<std::string> more = {}) const {
-    std::vector<std::string> args{"train",
-                                  "--task",
-                                  "images",
-                                  "--data",
-                                  path("pictures").string(),
-                                  "--depth",
-                                  "8",
-                                  "--stem",
-                                  "cifar",
-                                  "--image-size",
-                                  "16",
-                                  "--batch-size",
-                                  "8",
-                                  "--max-steps",
-                                  "24",
-                                  "--save-steps",
-                                  "4",
-                                  "--learning-rate",
-                                  "0.05",
-                                  "--threads",
-                                  "1",
-                                  "--output-dir",
-                                  path(name).string(),
-                                  "--json"};
-    put_options(args, more);
-    return args;
-  }
   std::string weights(const std::string& name) const {
     return read_file(path(name) / "model.safetensors");
   }
 };
 
 TEST_F(PictureRuns, LearnsEvaluatesClassifiesAndEmbeds) {
-  ASSERT_EQ(run(small("run")), 0) << err_;
+  ASSERT_EQ(run(small_picture_run("run")), 0) << err_;
   EXPECT_GT(json()["accuracy"].get<double>(), 0.8);
   EXPECT_NE(err_.find("images/s"), std::string::npos);
   EXPECT_EQ(err_.find("token"), std::string::npos) << err_;
@@ -93,9 +64,9 @@ TEST_F(PictureRuns, LearnsEvaluatesClassifiesAndEmbeds) {
 TEST_F(PictureRuns, KilledAndResumedGiveTheSameBits) {
   const std::vector<std::string> options{
       "--mixup", "0.2", "--augment", "cifar", "--gradient-accumulation-steps", "2"};
-  ASSERT_EQ(run(small("whole", options)), 0) << err_;
+  ASSERT_EQ(run(small_picture_run("whole", options)), 0) << err_;
   {
-    Child child(folder_.path(), small("part", options));
+    Child child(folder_.path(), small_picture_run("part", options));
     while (child.is_running() &&
            (!fs::exists(path("part")) || io::list_checkpoints(path("part")).size() < 2))
       ::usleep(2000);
@@ -108,16 +79,18 @@ TEST_F(PictureRuns, KilledAndResumedGiveTheSameBits) {
       << err_;
   EXPECT_TRUE(weights("part") == weights("whole"));
   EXPECT_EQ(loss_series("part"), loss_series("whole"));
-  ASSERT_EQ(run(small("again", {"--dataloader-num-workers", "0", "--mixup", "0.2", "--augment",
-                                "cifar", "--gradient-accumulation-steps", "2"})),
-            0)
+  ASSERT_EQ(
+      run(small_picture_run("again", {"--dataloader-num-workers", "0", "--mixup", "0.2",
+                                      "--augment", "cifar", "--gradient-accumulation-steps", "2"})),
+      0)
       << err_;
   EXPECT_TRUE(weights("again") == weights("whole"));
 }
 
 TEST_F(PictureRuns, TakesTheMemoryOfItsForecast) {
   for (const char* batch : {"4", "32"}) {
-    ASSERT_EQ(run(small(batch, {"--batch-size", batch, "--dataloader-num-workers", "2"})), 0)
+    ASSERT_EQ(
+        run(small_picture_run(batch, {"--batch-size", batch, "--dataloader-num-workers", "2"})), 0)
         << err_;
     const nlohmann::json r = json();
     EXPECT_EQ(r["arena_bytes"], r["forecast_arena_bytes"]);
@@ -132,7 +105,7 @@ TEST_F(PictureRuns, TakesTheMemoryOfItsForecast) {
 // Off means off, also of a recipe that erases.
 TEST_F(PictureRuns, OperationsOfARecipeCanBeOff) {
   const auto options_of = [&](const std::vector<std::string>& more) {
-    EXPECT_EQ(run(small("x", more)), 0) << err_;
+    EXPECT_EQ(run(small_picture_run("x", more)), 0) << err_;
     const auto options = nlohmann::json::parse(read_file(path("x") / "train_config.json"));
     fs::remove_all(path("x"));
     return std::pair(options["random_erasing"].get<double>(),
@@ -147,12 +120,14 @@ TEST_F(PictureRuns, OperationsOfARecipeCanBeOff) {
 
 // Batch norm's statistics are those of a micro-batch, which --fit makes smaller.
 TEST_F(PictureRuns, FittingSaysThatStatisticsChange) {
-  ASSERT_EQ(run(small("whole", {"--max-steps", "1", "--batch-size", "48", "--image-size", "128"})),
+  ASSERT_EQ(run(small_picture_run(
+                "whole", {"--max-steps", "1", "--batch-size", "48", "--image-size", "128"})),
             0)
       << err_;
   const int64_t least = json()["forecast_needed_bytes"].get<int64_t>() * 7 / 10;
-  ASSERT_EQ(run(small("fitted", {"--max-steps", "1", "--batch-size", "48", "--image-size", "128",
-                                 "--fit", "--memory-limit", std::to_string(least >> 20) + "MiB"})),
+  ASSERT_EQ(run(small_picture_run(
+                "fitted", {"--max-steps", "1", "--batch-size", "48", "--image-size", "128", "--fit",
+                           "--memory-limit", std::to_string(least >> 20) + "MiB"})),
             0)
       << err_;
   EXPECT_NE(err_.find("note: batch norm takes the mean and the variance of each micro-batch"),
@@ -162,7 +137,7 @@ TEST_F(PictureRuns, FittingSaysThatStatisticsChange) {
 
 // A trunk goes on with other classes and another size of pictures.
 TEST_F(PictureRuns, IsTrainedFurther) {
-  ASSERT_EQ(run(small("run", {"--max-steps", "4"})), 0) << err_;
+  ASSERT_EQ(run(small_picture_run("run", {"--max-steps", "4"})), 0) << err_;
   fs::rename(path("pictures") / "fish", path("pictures") / "frog");
   ASSERT_EQ(run({"train", "--task", "images", "--data", path("pictures").string(), "--init-from",
                  path("run").string(), "--image-size", "20", "--max-steps", "2", "--batch-size",
@@ -177,7 +152,7 @@ TEST_F(PictureRuns, IsTrainedFurther) {
 }
 
 TEST_F(PictureRuns, IsExportedAndRunsAsAFile) {
-  ASSERT_EQ(run(small("run", {"--max-steps", "4"})), 0) << err_;
+  ASSERT_EQ(run(small_picture_run("run", {"--max-steps", "4"})), 0) << err_;
   const std::string file = path("net.onnx").string();
   ASSERT_EQ(run({"export", "--model", path("run").string(), "--output", file}), 0) << err_;
   const std::string random_inputs = path("x.npy").string();
@@ -272,16 +247,17 @@ TEST_F(PictureRuns, RefusesWhatDoesNotFit) {
          "--preset resnet20-cifar is for pictures, --task images; got --task classify");
   expect({"train", "--data", data}, 2,
          "holds pictures with classes; to learn them add --task images");
-  expect(small("x", {"--tokenizer", "char"}), 2, "--tokenizer is for text");
-  expect(small("x", {"--context", "8"}), 2, "--context is for text");
+  expect(small_picture_run("x", {"--tokenizer", "char"}), 2, "--tokenizer is for text");
+  expect(small_picture_run("x", {"--context", "8"}), 2, "--context is for text");
   expect({"train", "--task", "images", "--data", data, "--depth", "18", "--stem", "imagenet",
           "--image-size", "16"},
          1, "image_size must be at least 32");
-  expect(small("x", {"--sampling", "random"}), 2, "works with --sampling epoch; got random");
-  expect(small("x", {"--text", "a.txt"}), 2, "got --text");
-  expect(small("x", {"--val-fraction", "0.7"}), 2, "expected --val-fraction up to 0.5");
+  expect(small_picture_run("x", {"--sampling", "random"}), 2,
+         "works with --sampling epoch; got random");
+  expect(small_picture_run("x", {"--text", "a.txt"}), 2, "got --text");
+  expect(small_picture_run("x", {"--val-fraction", "0.7"}), 2, "expected --val-fraction up to 0.5");
 
-  ASSERT_EQ(run(small("run", {"--max-steps", "2"})), 0) << err_;
+  ASSERT_EQ(run(small_picture_run("run", {"--max-steps", "2"})), 0) << err_;
   const std::string model = path("run").string();
   expect({"generate", "--model", model}, 1, "a ResNet sees pictures and reads no text");
   expect({"quantize", model, "--output", path("q").string()}, 1,
@@ -313,7 +289,7 @@ TEST_F(PictureRuns, RefusesWhatDoesNotFit) {
   fs::rename(path("pictures") / "fish", path("pictures") / "frog");
   expect({"eval", "--model", model, "--data", data}, 1, "frog");
   // Tensors of another net, by name.
-  ASSERT_EQ(run(small("wide", {"--max-steps", "1", "--width-factor", "2"})), 0) << err_;
+  ASSERT_EQ(run(small_picture_run("wide", {"--max-steps", "1", "--width-factor", "2"})), 0) << err_;
   fs::copy_file(path("wide") / "model.safetensors", path("run") / "model.safetensors",
                 fs::copy_options::overwrite_existing);
   fs::remove(path("run") / "checksums.json");

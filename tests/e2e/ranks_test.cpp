@@ -77,33 +77,9 @@ TEST_F(Ranks, AKilledRunIsResumedByAnotherNumberOfRanks) {
 
 TEST_F(Ranks, PicturesKeepTheStatisticsOfTheFirstSlot) {
   write_picture_folder(path("pictures"), 20);
-  const auto pictures = [&](const std::string& name, const Arguments& more) {
-    Arguments args{"train",
-                   "--task",
-                   "images",
-                   "--data",
-                   path("pictures").string(),
-                   "--depth",
-                   "8",
-                   "--stem",
-                   "cifar",
-                   "--image-size",
-                   "16",
-                   "--batch-size",
-                   "8",
-                   "--max-steps",
-                   "6",
-                   "--learning-rate",
-                   "0.05",
-                   "--threads",
-                   "1",
-                   "--deterministic-ranks",
-                   "2",
-                   "--output-dir",
-                   path(name).string(),
-                   "--json"};
-    put_options(args, more);
-    return args;
+  const auto pictures = [&](const std::string& name, Arguments more) {
+    put_options(more, {"--max-steps", "6", "--save-steps", "6", "--deterministic-ranks", "2"});
+    return small_picture_run(name, more);
   };
   ASSERT_EQ(run(pictures("one", {})), 0) << err_;
   ASSERT_EQ(run(launched(2, pictures("two", {"--zero", "1"}))), 0) << err_;

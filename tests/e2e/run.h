@@ -150,6 +150,36 @@ class EndToEnd : public ::testing::Test {
     put_options(args, more);
     return args;
   }
+  /// The same on the pictures of write_picture_folder() in path("pictures").
+  std::vector<std::string> small_picture_run(const std::string& name,
+                                             std::vector<std::string> more = {}) const {
+    std::vector<std::string> args{"train",
+                                  "--task",
+                                  "images",
+                                  "--data",
+                                  path("pictures").string(),
+                                  "--depth",
+                                  "8",
+                                  "--stem",
+                                  "cifar",
+                                  "--image-size",
+                                  "16",
+                                  "--batch-size",
+                                  "8",
+                                  "--max-steps",
+                                  "24",
+                                  "--save-steps",
+                                  "4",
+                                  "--learning-rate",
+                                  "0.05",
+                                  "--threads",
+                                  "1",
+                                  "--output-dir",
+                                  path(name).string(),
+                                  "--json"};
+    put_options(args, more);
+    return args;
+  }
   int run(const std::vector<std::string>& args, const std::vector<std::string>& environment = {},
           const fs::path& input = "/dev/null") {
     Child child(folder_.path(), args, environment, input);

@@ -42,8 +42,8 @@ TEST_F(Completions, ZshCompletesFromItsFirstTab) {
   need("zsh");
   if (IsSkipped()) return;
   write_completion("zsh", "functions/_brrr");
-  // Each line is typed with the Tab key at its end into an interactive shell of its own, where
-  // `brrr` prints its words; the file is loaded as an installed one is, by its name in fpath.
+  // Types each line and a Tab into a new interactive shell, in which a function called brrr prints
+  // its arguments. zsh autoloads the completion file from fpath, as it does an installed one.
   const std::string said = output_of("zsh -f", R"(
 zmodload zsh/zpty
 wait_for() {

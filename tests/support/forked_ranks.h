@@ -1,5 +1,5 @@
 #pragma once
-// Ranks as processes of their own, for tests that kill or stop them.
+// Runs each rank in a forked process, for tests that kill or stop ranks.
 
 #include <fcntl.h>
 #include <signal.h>

@@ -26,7 +26,8 @@ models::ModelPtr small_model(const std::string& architecture, double dropout) {
           {{{"n-layer", "2"}, {"n-head", "2"}, {"n-embd", "64"}}, kVocabulary, kContext, dropout});
 }
 
-/// Random ids, the same for a number; the last micro-batch of a step scores fewer targets.
+/// Token ids that depend on the batch's number alone. The last micro-batch of a step scores fewer
+/// targets than the others.
 io::Batch batch_of(int64_t number, bool is_last) {
   std::vector<int32_t> tokens, targets;
   for (int64_t i = 0; i < kContext; ++i) {

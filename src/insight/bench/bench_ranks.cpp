@@ -1,23 +1,16 @@
 #include "insight/bench/bench_ranks.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include "base/clock.h"
+#include "machine/link.h"
 
 namespace brrr::insight {
 namespace {
 
-/// The largest of the ranks' values.
+/// The largest of the values that ranks give.
 double largest(Communicator& communicator, double value) {
-  double most = 0;
-  for (const auto& bytes : communicator.gather(std::as_bytes(std::span(&value, 1)))) {
-    double one = 0;
-    std::memcpy(&one, bytes.data(), sizeof one);
-    most = std::max(most, one);
-  }
-  return most;
+  return std::ranges::max(communicator.gather_values(value));
 }
 
 }  // namespace
@@ -50,25 +43,13 @@ RanksResult bench_ranks(Communicator& communicator, double seconds) {
     for (int i = 0; i < rounds; ++i) times.push_back(largest(communicator, once()));
     result.rows.push_back({part * (ranks - 1), timing_of(times)});
   }
-  fit_line(result);
+  std::vector<machine::LinkSample> samples;
+  for (const RanksRow& row : result.rows)
+    samples.push_back({ranks, static_cast<double>(row.bytes), 1, 1e-3 * row.ms.median});
+  const machine::Link link = machine::fit_link(samples, false);
+  result.latency_us = 1e6 * link.latency_seconds * (ranks - 1);
+  result.gigabytes_per_second = 1e-9 * link.bytes_per_second;
   return result;
-}
-
-void fit_line(RanksResult& result) {
-  // The normal equations for a + b x = y, each weighted by 1 / y^2.
-  double w = 0, x = 0, y = 0, xx = 0, xy = 0;
-  for (const RanksRow& row : result.rows) {
-    const double weight = 1 / (row.ms.median * row.ms.median);
-    const auto bytes = static_cast<double>(row.bytes);
-    w += weight;
-    x += weight * bytes;
-    y += weight * row.ms.median;
-    xx += weight * bytes * bytes;
-    xy += weight * bytes * row.ms.median;
-  }
-  const double slope = (w * xy - x * y) / (w * xx - x * x);  // ms per byte
-  result.latency_us = 1e3 * (y - slope * x) / w;
-  result.gigabytes_per_second = 1e-6 / slope;
 }
 
 }  // namespace brrr::insight

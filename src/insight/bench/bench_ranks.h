@@ -20,11 +20,8 @@ struct RanksResult {
   double gigabytes_per_second = 0;  // 1 / beta: of each rank, in each direction
 };
 
-/// All ranks exchange parts of equal size with each other, as in the first half of an all-reduce,
-/// for `seconds` at each size. Called by all ranks; the result is the same on all.
+/// Times all-to-all exchanges, the first half of an all-reduce, for `seconds` at each message size.
+/// Every rank must call it; every rank gets the same result.
 RanksResult bench_ranks(Communicator& communicator, double seconds);
-
-/// The line through the rows whose relative errors have the least squares.
-void fit_line(RanksResult& result);
 
 }  // namespace brrr::insight

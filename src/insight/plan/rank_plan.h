@@ -24,10 +24,10 @@ struct RankPlan {
   /// The ZeRO paper's figure for mixed precision with AdamW (section 5); 0 for other runs.
   double published = 0;
 };
-/// `plan` has its moments.
+/// Computes what `plan`, which has been analysed, keeps and sends on each rank.
 RankPlan rank_plan_of(const RunPlan& plan, const train::Session& session);
 
-/// The section of the report.
+/// Appends the section about ranks to a plan's report.
 void add_ranks(Report& report, const RankPlan& plan);
 std::string rank_plan_json(const RankPlan& plan);
 

@@ -49,9 +49,9 @@ class Workload {
   virtual int64_t tokens() const = 0;  // of a step
   /// One whole evaluation as the options ask for it; 0 when they ask for none.
   virtual double evaluation_seconds() { return 0; }
-  /// Of a step on several ranks, which all run the same steps; null: one rank.
+  /// Connects the ranks that run the step together; null: one rank runs it.
   virtual Communicator* communicator() const { return nullptr; }
-  /// What the first rank says.
+  /// The value that rank 0 gave, on every rank.
   bool of_first_rank(bool value) const;
   /// Of the positions that the cache has room for, the share that is read.
   virtual double cache_share() const { return 1; }

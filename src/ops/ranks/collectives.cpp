@@ -149,9 +149,9 @@ OpDef all_gather_op() {
 
 OpDef own_shard_op() {
   OpDef d = collective("own_shard",
-                       "y = this rank's shard of x, which all {ranks} ranks have, as "
-                       "reduce_scatter divides it; nothing is sent. x: any shape, f32; y: "
-                       "[elements of a shard] f32");
+                       "y = this rank's shard of x, divided as reduce_scatter does. All {ranks} "
+                       "ranks hold x, so nothing is sent. x: any shape, f32; y: [elements of a "
+                       "shard] f32");
   d.infer = [](const InferContext& c) {
     expect_operands(c, 1);
     const int64_t ranks = ranks_of(c);
@@ -192,9 +192,7 @@ OpDef block_squares_op() {
     }
   };
   d.cost = [](const Node& n, std::span<const Type> in) {
-    double count = 0;
-    for (const Type& t : in) count += elements(t);
-    return streaming_cost(n, in, 2 * count);
+    return streaming_cost(n, in, 2 * elements(in));
   };
   d.samples = [] {
     return std::vector<Sample>{{{tensor({3, 37})}, {}},
@@ -222,9 +220,7 @@ OpDef block_norm_op() {
     c.out[0].data[0] = std::sqrt(total);
   };
   d.cost = [](const Node& n, std::span<const Type> in) {
-    double count = 0;
-    for (const Type& t : in) count += elements(t);
-    return streaming_cost(n, in, count);
+    return streaming_cost(n, in, elements(in));
   };
   d.samples = [] {
     return std::vector<Sample>{{{tensor({37}, 0, 1)}, {}},

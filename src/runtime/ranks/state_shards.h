@@ -1,6 +1,6 @@
 #pragma once
-// States of which each rank holds a shard (ops/ranks/collectives.h), as whole tensors: what files
-// have.
+// Converts between the shards that ranks hold of a state (ops/ranks/collectives.h) and the whole
+// tensor that files hold.
 
 #include <optional>
 #include <span>
@@ -12,19 +12,20 @@
 
 namespace brrr {
 
-/// The type of the tensor of which the state holds a shard; nothing: it holds a whole tensor.
+/// The type of the whole tensor if the state holds a shard of it; nothing otherwise.
 std::optional<Type> whole_type(const StateInfo& state);
 
-/// The elements of the whole tensor that a rank's shard holds.
+/// Which elements of the whole tensor the shard of `rank` holds.
 ShardRange range_of_shard(const StateInfo& state, int64_t rank);
 
-/// Copies rank `rank`'s part of a whole tensor; what the shard has beyond it becomes zeros.
+/// Copies the part of a whole tensor that belongs to `rank` into its shard, and zeros into the
+/// padding behind it.
 void copy_shard(const StateInfo& state, std::span<const std::byte> whole, int64_t rank,
                 std::span<std::byte> shard);
 
-/// The whole tensor of a state on the first rank, nothing of a shard on the others; called by all
-/// ranks for the same state. `room` holds it where it is not the state's own memory. null: a run of
-/// one rank.
+/// Gathers the whole tensor of a state on rank 0; the other ranks get an empty span for a shard.
+/// Every rank must call it for the same state. `room` holds the tensor if it is not the state's own
+/// memory. `communicator` is null in a run of one rank.
 std::span<const std::byte> read_whole(const Engine& engine, const StateInfo& state,
                                       Communicator* communicator, std::vector<std::byte>& room);
 

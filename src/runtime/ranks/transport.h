@@ -1,8 +1,8 @@
 #pragma once
-// Transport: what carries bytes between the ranks of a run. Each kind (shared memory, MPI, ...) is
-// one small file; which one a run uses is chosen by open_transport(). A transport only moves bytes:
-// sums of gradients are ours (runtime/ranks/communicator.h), in an order that depends on no
-// transport.
+// Transport: carries bytes between the ranks of a run. Each kind (shared memory, MPI, ...) is one
+// small file, and open_transport() chooses among them. A transport only moves bytes: gradients are
+// summed by the kernels of collectives (runtime/ranks/collectives.h), so the order of a sum does
+// not depend on the transport.
 
 #include <cstddef>
 #include <cstdint>

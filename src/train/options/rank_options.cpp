@@ -40,8 +40,9 @@ void add_rank_rows(OptionTable<TrainOptions>& t) {
            "what carries bytes between ranks: shm (shared memory of one machine), mpi; auto: shm "
            "where all ranks are on one machine")
       .free_on_resume = true;
-  t.real("rank-timeout", &TrainOptions::rank_timeout, {.low = 1, .high = 86400}, "SECONDS",
-         "how long a rank may give no sign of life before the run ends and names it")
+  t.real("rank-timeout", &TrainOptions::rank_timeout, {.low = 0, .high = 86400}, "SECONDS",
+         "how long a rank may give no sign of life before the run ends and names it (0: "
+         "BRRR_RANK_TIMEOUT, else 12)")
       .free_on_resume = true;
 }
 
