@@ -45,7 +45,8 @@ std::string use_of(const train::TrainResult& r) {
   const std::string program = env::program(), model = shell_word(r.run_dir.string());
   switch (r.task.head) {
     case models::Head::next_token:
-      return fmt::format("{} generate --model {}", program, model);
+      return fmt::format("{} generate --model {}{}", program, model,
+                         train::learns_chat(r.options) ? " --chat" : "");
     case models::Head::masked_token:
       return fmt::format("echo 'A text with a [MASK] in it.' | {} fill-mask --model {}", program,
                          model);

@@ -202,7 +202,7 @@ void adopt_folder(train::TrainOptions& options) {
       folder, options,
       train::learns_pictures(options)
           ? train::open_for_pictures(train::load_pictures(options, known, folder), *known)
-      : options.task.empty()
+      : !train::learns_labels(options)
           ? train::open_for_text(*known)
           : train::open_for(train::read_task_files(options, known.get(), false), *known));
 }
@@ -237,7 +237,7 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
     run.model = train::with_loss_of(o, run.model);
     return run;
   }
-  if (!o.task.empty() && !of_folder) {
+  if (train::learns_labels(o) && !of_folder) {
     const models::ModelPtr known = run.folder.empty() ? nullptr : io::read_definition(run.folder);
     auto files = train::read_task_files(o, known.get(), false);
     if (known) run.model = definition_to_start_from(run.folder, o, train::open_for(files, *known));

@@ -187,7 +187,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
     if (length < longest(o.batch_size)) session->add_shorter(loss_graph(length));
   // Tasks and packed documents are evaluated on batches of all sizes, other language models on
   // windows.
-  if (!o.task.empty() || packs_documents(o))
+  if (learns_labels(o) || packs_documents(o))
     for (const int64_t length : batch_lengths(o, flat, o.eval_batch_size))
       if (length < longest(o.eval_batch_size)) session->add_shorter_evaluation(eval_graph(length));
   if (o.writes_samples()) session->add_decode(sampling_graph(o, model));

@@ -41,6 +41,7 @@ OpenRun::OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say sa
   PreparedRun run = prepare_run(options_, resume_, say_);
   start_from_ = std::move(run.start_from);
   generation_config_ = std::move(run.generation_config);
+  chat_template_ = std::move(run.chat_template);
   dataset_ = std::move(run.dataset);
   if (communicator_ != nullptr)
     check_agreement(*communicator_, options_, name_of(dataset_, options_));
@@ -142,7 +143,8 @@ Score OpenRun::evaluate() {
 ModelParts OpenRun::parts() const {
   return {session_->engine(),       *model_,
           dataset_.tokenizer.get(), dataset_.pictures ? dataset_.pictures->preprocessor : "",
-          generation_config_,       communicator_.get()};
+          generation_config_,       chat_template_,
+          communicator_.get()};
 }
 
 void OpenRun::save_checkpoint_in(const fs::path& run) {

@@ -81,6 +81,7 @@ class OpenRun {
   Say say_;
   std::shared_ptr<Communicator> communicator_;
   std::optional<io::ModelFolder> start_from_;  // until its weights are loaded
+  std::string chat_template_;                  // the same
   std::string generation_config_;              // of the model that the run goes on from
   Dataset dataset_;
   models::ModelPtr model_;

@@ -35,8 +35,9 @@ struct TrainOptions {
                                       // (of a task's rows every tenth)
 
   // Tasks of encoders; `data` and `val_data` are then files of rows.
-  /// "classify", "regress", "tokens" of texts, "images"; "": the model learns to tell tokens.
+  /// "classify", "regress", "tokens" of texts, "images", "chat": conversations; "": text.
   std::string task;
+  std::string chat_template;  // file with the template of conversations; "": the model's
   std::string text_column, text2_column, label_column;  // names, or numbers from 1; "": by the file
   bool any_labels = false;        // labels that look like numbers or ids are classes all the same
   std::string header = "auto";    // of those files: auto, yes, no
@@ -167,6 +168,13 @@ struct TrainOptions {
   bool wants_live() const { return live || live_port > 0; }
   bool wants_fit() const { return fit != "false"; }
 };
+
+/// Whether a run learns from conversations.
+inline bool learns_chat(const TrainOptions& options) { return options.task == "chat"; }
+/// Whether it learns from labels: of texts or of pictures.
+inline bool learns_labels(const TrainOptions& options) {
+  return !options.task.empty() && !learns_chat(options);
+}
 
 /// A tokenizer that is learnt from the text, and how many entries it gets: "bpe:N", "wordpiece:N".
 struct LearntTokenizer {

@@ -7,6 +7,7 @@
 
 #include "base/human.h"
 #include "data/loader.h"
+#include "folders/chat_template.h"
 #include "formats/json_file.h"
 #include "runtime/ranks/state_shards.h"
 #include "train/parts.h"
@@ -159,6 +160,8 @@ void write_model(const fs::path& folder, const ModelParts& parts) {
     write_file_atomically(folder / io::kPreprocessorConfig, parts.preprocessor);
   if (!parts.generation_config.empty())
     write_file_atomically(folder / io::kGenerationConfig, parts.generation_config);
+  if (!parts.chat_template.empty())
+    write_file_atomically(folder / io::kChatTemplate, parts.chat_template);
 }
 
 void write_final_model(const fs::path& run, const ModelParts& parts) {

@@ -55,6 +55,7 @@ struct ModelParts {
   const io::Tokenizer* tokenizer;      // null: of a model for pictures
   std::string preprocessor = {};       // preprocessor_config.json of such a model
   std::string generation_config = {};  // generation_config.json of the model it began as; "": none
+  std::string chat_template = {};      // chat_template.jinja; "": none of its own
   Communicator* communicator = nullptr;  // of several ranks: all write together (below)
 };
 
