@@ -13,6 +13,7 @@
 #include "base/threads/parallel.h"
 #include "folders/folder_lock.h"
 #include "machine/process.h"
+#include "runtime/ranks/shared_work.h"
 #include "train/open_run.h"
 #include "train/parts.h"
 #include "train/predict.h"
