@@ -4,6 +4,7 @@
 
 #include "base/human.h"
 #include "models/initialise.h"
+#include "runtime/ranks/shared_work.h"
 #include "train/mean_loss.h"
 #include "train/parts.h"
 #include "train/prepare_run.h"

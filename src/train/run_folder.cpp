@@ -366,6 +366,26 @@ void RunLog::train_step(const StepRecord& r) {
   curve_.add_train(static_cast<double>(r.step), r.loss);
 }
 
+void RunLog::ranks(int64_t step, const std::vector<RankStep>& means) {
+  Json record = {{"step", step}};
+  const auto put = [&](const char* name, const auto& value) {
+    Json list = Json::array();
+    for (const RankStep& rank : means) list.push_back(value(rank));
+    record[name] = std::move(list);
+  };
+  put("rank_step_ms", [](const RankStep& r) { return 1e3 * r.seconds; });
+  put("rank_waited_ms", [](const RankStep& r) { return 1e3 * r.waited_seconds; });
+  put("rank_sent_bytes", [](const RankStep& r) { return r.bytes_sent; });
+  put("rank_process_bytes", [](const RankStep& r) { return r.process_bytes; });
+  jsonl_->write(record);
+  if (!events_) return;
+  for (size_t rank = 0; rank < means.size(); ++rank) {
+    events_->scalar(fmt::format("rank_computed_ms/{}", rank), 1e3 * means[rank].computed_seconds(),
+                    step);
+    events_->scalar(fmt::format("rank_waited_ms/{}", rank), 1e3 * means[rank].waited_seconds, step);
+  }
+}
+
 void RunLog::health(const HealthNote& note) {
   jsonl_->write({{"step", note.step}, {"health", name_of(note.ailment)}, {"text", note.text}});
   flush();

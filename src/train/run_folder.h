@@ -119,6 +119,8 @@ class RunLog {
   /// Texts that the model wrote after a step.
   void samples(int64_t step, const std::vector<std::string>& texts);
   /// At once: the run may be about to end.
+  /// The mean steps of all ranks since the last record of them.
+  void ranks(int64_t step, const std::vector<RankStep>& means);
   void health(const HealthNote& note);
   /// The last record of a run that reached its last step, with its figures.
   void finished(int64_t step, nlohmann::json figures);

@@ -86,6 +86,25 @@ TEST_F(Ranks, PicturesKeepTheStatisticsOfTheFirstSlot) {
   expect_same_files("one", "two", 6);
 }
 
+TEST_F(Ranks, TheLogHasTheStepsOfAllRanks) {
+  ASSERT_EQ(run(launched(3, model("three", {"--deterministic-ranks", "0", "--batch-size", "9"}))),
+            0)
+      << err_;
+  std::vector<nlohmann::json> records;
+  for (const nlohmann::json& record : io::read_jsonl(path("three") / "log.jsonl"))
+    if (record.contains("rank_step_ms")) records.push_back(record);
+  ASSERT_FALSE(records.empty());
+  EXPECT_EQ(records.back()["step"], 12);
+  for (const char* name : {"rank_step_ms", "rank_sent_bytes", "rank_process_bytes"}) {
+    ASSERT_EQ(records.back()[name].size(), 3u);
+    for (const nlohmann::json& value : records.back()[name]) EXPECT_GT(value, 0) << name;
+  }
+  for (size_t rank = 0; rank < 3; ++rank)
+    EXPECT_LE(records.back()["rank_waited_ms"][rank], records.back()["rank_step_ms"][rank]);
+  ASSERT_EQ(run({"report", path("three").string(), "--json"}), 0) << err_;
+  EXPECT_TRUE(json()["runs"][0]["curves"].contains("rank 2")) << out_;
+}
+
 TEST_F(Ranks, OtherOptionsOfARankAreNamed) {
   const auto rank = [&](const std::string& number, const std::string& rate) {
     const fs::path folder = path("rank" + number);

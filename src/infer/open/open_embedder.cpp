@@ -116,7 +116,7 @@ void say_pooling(const io::SentenceSettings& settings, const fs::path& folder,
 }
 
 OpenEmbedder open_module_embedder(const ModuleFiles& files, const EmbedOptions& options,
-                                  TextRole role) {
+                                  TextRole role, Communicator* communicator) {
   OpenEmbedder open;
   open.path = files.file;
   const fs::path folder = files.folder.empty() ? fs::path(".") : files.folder;
@@ -147,7 +147,8 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const EmbedOptions& 
                      .batch_size = options.batch_size,
                      .batch_tokens = options.batch_tokens,
                      .memory = memory_of(options, "a smaller --max-length"),
-                     .beside = bytes_of_texts(options, 0)});
+                     .beside = bytes_of_texts(options, 0),
+                     .communicator = communicator});
   open.context = vectors->context();
   if (vectors->is_pooled() && !options.pooling.empty())
     usage_error("--pooling: {} gives whole vectors, which are not pooled again",
@@ -181,9 +182,9 @@ std::string prompt_of(const io::SentenceSettings& settings, const EmbedOptions& 
               settings.model.string(), known.empty() ? "none" : known);
 }
 
-OpenEmbedder open_embedder(const EmbedOptions& options, TextRole role) {
+OpenEmbedder open_embedder(const EmbedOptions& options, TextRole role, Communicator* communicator) {
   if (const ModuleFiles files = module_files(options.model); !files.file.empty())
-    return open_module_embedder(files, options, role);
+    return open_module_embedder(files, options, role, communicator);
   OpenEmbedder open;
   // Older folders of sentence-transformers have the encoder in a folder of its own.
   const bool has_modules = is_there(fs::path(options.model) / "modules.json");
@@ -200,7 +201,7 @@ OpenEmbedder open_embedder(const EmbedOptions& options, TextRole role) {
   check_case(open.settings, folder, *open.tokenizer);
   say_pooling(open.settings, folder, options);
   open.vectors = std::unique_ptr<Embedder>(
-      new Encoder(encoder_of(*open.folder, options)));  // an Encoder cannot be moved
+      new Encoder(encoder_of(*open.folder, options, communicator)));  // it cannot be moved
   add_layers(open);
   return open;
 }
