@@ -153,6 +153,7 @@ void OpenRun::save_checkpoint_in(const fs::path& run) {
   const StepShares& shares = session_->shares();
   at.position = at.position / shares.local() * shares.micro_batches;
   state_.loader = at.to_json();
+  session_->share_buffers();  // each rank writes some of them
   save_checkpoint(run, parts(), options_, state_);
 }
 

@@ -8,9 +8,11 @@
 #include "base/human.h"
 #include "data/loader.h"
 #include "folders/chat_template.h"
+#include "folders/model_tensors.h"
 #include "formats/json_file.h"
 #include "runtime/ranks/state_shards.h"
 #include "train/parts.h"
+#include "train/ranks/write_together.h"
 #include "train/runs/run_list.h"
 
 namespace brrr::train {
@@ -96,39 +98,15 @@ bool writes(const Communicator* communicator) {
   return communicator == nullptr || communicator->rank() == 0;
 }
 
-/// States as a file has them: whole tensors, which are read when they are written, one after the
-/// other. Ranks gather them together.
-class WholeStates {
- public:
-  WholeStates(const Engine& engine, bool parameters, Communicator* communicator)
-      : engine_(engine), communicator_(communicator) {
-    for (const StateInfo& s : engine.states()) {
-      if (parameters ? s.kind() != InputKind::parameter : !is_kept_between_steps(s.role)) continue;
-      const Type type = whole_type(s).value_or(s.type);
-      views_.push_back({s.name, type.dtype, type.shape, {}});
-    }
+/// The parameters, or what else a checkpoint keeps, as a file has them: whole tensors.
+std::vector<io::TensorView> kept_states(const Engine& engine, bool parameters) {
+  std::vector<io::TensorView> views;
+  for (const StateInfo& s : engine.states()) {
+    if (parameters ? s.kind() != InputKind::parameter : !is_kept_between_steps(s.role)) continue;
+    const Type type = whole_type(s).value_or(s.type);
+    views.push_back({s.name, type.dtype, type.shape, {}});
   }
-
-  const std::vector<io::TensorView>& views() const { return views_; }
-  std::span<const std::byte> read(const io::TensorView& view) {
-    return read_whole(engine_, *engine_.find_state(view.name), communicator_, room_);
-  }
-  /// What a rank does that does not write.
-  void take_part() {
-    for (const io::TensorView* view : io::in_file_order(views_)) read(*view);
-  }
-
- private:
-  const Engine& engine_;
-  Communicator* communicator_;
-  std::vector<io::TensorView> views_;
-  std::vector<std::byte> room_;
-};
-
-void write_states(const fs::path& file, WholeStates states, const Communicator* communicator) {
-  if (!writes(communicator)) return states.take_part();
-  io::write_safetensors(file, states.views(), {},
-                        [&](const io::TensorView& view) { return states.read(view); });
+  return views;
 }
 
 }  // namespace
@@ -143,18 +121,19 @@ int64_t gathered_bytes(const Engine& engine) {
 }
 
 void write_parameters(const fs::path& file, const Engine& engine, Communicator* communicator) {
-  write_states(file, {engine, true, communicator}, communicator);
+  write_together(file, kept_states(engine, true), {}, engine, communicator);
 }
 
 void write_optimizer_state(const fs::path& file, const Engine& engine, Communicator* communicator) {
-  write_states(file, {engine, false, communicator}, communicator);
+  write_together(file, kept_states(engine, false), {}, engine, communicator);
 }
 
 void write_model(const fs::path& folder, const ModelParts& parts) {
-  WholeStates states(parts.engine, true, parts.communicator);
-  if (!writes(parts.communicator)) return states.take_part();
-  io::write_model_files(folder, parts.model, states.views(),
-                        [&](const io::TensorView& view) { return states.read(view); });
+  const io::ModelTensors all = io::model_tensors(parts.model, kept_states(parts.engine, true));
+  write_together(folder / io::kSingleWeights, all.tensors, all.metadata, parts.engine,
+                 parts.communicator);
+  if (!writes(parts.communicator)) return;
+  io::write_model_config(folder, parts.model, all.stored);
   if (parts.tokenizer != nullptr) parts.tokenizer->save(folder);
   if (!parts.preprocessor.empty())
     write_file_atomically(folder / io::kPreprocessorConfig, parts.preprocessor);
