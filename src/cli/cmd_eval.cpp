@@ -285,7 +285,8 @@ int eval_task_model(const infer::EvalOptions& options, const io::ModelFolder& mo
 }
 
 int eval_pictures(const infer::EvalOptions& options, const fs::path& folder) {
-  const io::ModelFolder model = io::open_model(folder, {.reads_tokenizer = false});
+  const io::ModelFolder model = io::open_model(
+      folder, {.reads_tokenizer = false, .adapters = io::parse_adapters(options.adapter)});
   const models::Task task = model.definition->task();
   if (task.head != models::Head::classes)
     user_error("{}: its model gives feature vectors, which have no loss", folder.string());
@@ -346,7 +347,8 @@ void check_options_for(const infer::EvalOptions& o, models::Head head, const std
 int eval_main(const infer::EvalOptions& options) {
   const fs::path folder = find_named_model(options.model);
   if (io::read_definition(folder)->sees_pictures()) return eval_pictures(options, folder);
-  const io::ModelFolder model = io::open_model(folder);
+  const io::ModelFolder model =
+      io::open_model(folder, {.adapters = io::parse_adapters(options.adapter)});
   const models::Head head = model.definition->task().head;
   check_options_for(options, head, model.folder.string());
   switch (head) {

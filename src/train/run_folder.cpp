@@ -99,10 +99,13 @@ bool writes(const Communicator* communicator) {
 /// other. Ranks gather them together.
 class WholeStates {
  public:
-  WholeStates(const Engine& engine, bool parameters, Communicator* communicator)
+  /// `only`: the names of the parameters that are written; null: all of them.
+  WholeStates(const Engine& engine, bool parameters, Communicator* communicator,
+              const std::set<std::string>* only = nullptr)
       : engine_(engine), communicator_(communicator) {
     for (const StateInfo& s : engine.states()) {
       if (parameters ? s.kind() != InputKind::parameter : !is_kept_between_steps(s.role)) continue;
+      if (only != nullptr && !only->contains(s.name)) continue;
       const Type type = whole_type(s).value_or(s.type);
       views_.push_back({s.name, type.dtype, type.shape, {}});
     }
@@ -150,10 +153,18 @@ void write_optimizer_state(const fs::path& file, const Engine& engine, Communica
 }
 
 void write_model(const fs::path& folder, const ModelParts& parts) {
-  WholeStates states(parts.engine, true, parts.communicator);
+  const models::AdaptedModel* const adapted = parts.model.adapted();
+  WholeStates states(parts.engine, true, parts.communicator,
+                     adapted != nullptr ? &adapted->trained() : nullptr);
   if (!writes(parts.communicator)) return states.take_part();
-  io::write_model_files(folder, parts.model, states.views(),
-                        [&](const io::TensorView& view) { return states.read(view); });
+  const auto read = [&](const io::TensorView& view) { return states.read(view); };
+  if (adapted != nullptr) {
+    std::error_code ignored;
+    fs::remove(folder / io::kSingleWeights, ignored);  // of a run that this one replaces
+    io::write_adapter_files(folder, *adapted, states.views(), read, parts.adapter_base);
+  } else {
+    io::write_model_files(folder, parts.model, states.views(), read);
+  }
   if (parts.tokenizer != nullptr) parts.tokenizer->save(folder);
   if (!parts.preprocessor.empty())
     write_file_atomically(folder / io::kPreprocessorConfig, parts.preprocessor);

@@ -209,7 +209,8 @@ class Classifier {
 
 int classify_main(const infer::ClassifyOptions& options) {
   if (!options.images.empty()) return classify_pictures(options);
-  const io::ModelFolder model = open_named_model(options.model);
+  const io::ModelFolder model =
+      open_named_model(options.model, {.adapters = io::parse_adapters(options.adapter)});
   const Head head = model.definition->task().head;
   if (head != Head::classes && head != Head::values && head != Head::token_classes)
     user_error(
