@@ -363,8 +363,9 @@ void check_options_for(const infer::EvalOptions& o, models::Head head, const std
 std::unique_ptr<io::ModelFolder> open_evaluated(const infer::EvalOptions& options) {
   const fs::path folder = find_named_model(options.model);
   const bool sees_pictures = io::read_definition(folder)->sees_pictures();
-  return std::make_unique<io::ModelFolder>(
-      io::open_model(folder, {.reads_tokenizer = !sees_pictures}));
+  return std::make_unique<io::ModelFolder>(io::open_model(
+      folder,
+      {.reads_tokenizer = !sees_pictures, .adapters = io::parse_adapters(options.adapter)}));
 }
 
 int eval(const infer::EvalOptions& options, const io::ModelFolder& model,

@@ -96,7 +96,8 @@ void print_summary(const train::TrainResult& r) {
       mib * static_cast<double>(r.process_forecast.resident()));
   if (!r.health_summary.empty()) tell("health: {}\n", r.health_summary);
   const std::string run = r.run_dir.string();
-  tell("model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
+  tell("model {0}/{1}   curve {0}/loss.svg   log {0}/log.jsonl\n", run,
+       io::holds_adapter(r.run_dir) ? io::kAdapterWeights : io::kSingleWeights);
   tell("next: {0}   {1} report {2}{3}\n", use_of(r), env::program(), shell_word(run),
        quantisation_of(r));
 }

@@ -10,6 +10,7 @@
 #include "cli/model_option.h"
 #include "folders/model_folder.h"
 #include "insight/profile/timed_step.h"
+#include "train/options/lora_options.h"
 #include "train/parts.h"
 #include "train/prepare_run.h"
 #include "train/trainer.h"
@@ -62,7 +63,7 @@ models::ModelPtr definition_of(const fs::path& folder, train::TrainOptions& o) {
   const models::ModelPtr model = io::read_definition(folder);
   if (!o.was_given("context")) o.context = model->sizes().context;
   train::adopt_definition(o, *model, folder.string());
-  return model->with_dropout(o.dropout);
+  return train::with_adapter(o, model->with_dropout(o.dropout), nullptr);
 }
 
 /// The same for --init-from, which goes by the options that are given, as `train` does.

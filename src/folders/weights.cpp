@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "base/human.h"
+#include "folders/adapters/adapter_folder.h"
 #include "folders/model_tensors.h"
 #include "folders/quantized/quantized_folder.h"
 #include "formats/json_file.h"
@@ -123,9 +124,10 @@ std::set<std::string> shards_of_index(const fs::path& index) { return read_index
 
 bool holds_model(const fs::path& folder) {
   std::error_code ignored;
-  return fs::exists(folder / "config.json", ignored) &&
-         (fs::exists(folder / kSingleWeights, ignored) ||
-          fs::exists(folder / kWeightIndex, ignored));
+  return (fs::exists(folder / "config.json", ignored) &&
+          (fs::exists(folder / kSingleWeights, ignored) ||
+           fs::exists(folder / kWeightIndex, ignored))) ||
+         holds_adapter(folder);
 }
 
 void refuse_pickled(const fs::path& folder) {
@@ -264,6 +266,7 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
 
 std::shared_ptr<const WeightList> open_weights(const fs::path& folder, const models::Model& model,
                                                TaskHead head) {
+  if (holds_adapter(folder)) return open_adapter_weights(folder, model);
   return match_tensors(open_weight_source(folder), model, head);
 }
 

@@ -68,6 +68,14 @@ struct TrainOptions {
   std::string init_from = "scratch";  // or a folder: a checkpoint, a run, or a Hugging Face model
   std::vector<std::string> freeze;  // places and parameters that are not trained (models/freeze.h)
 
+  // A low-rank adapter that is trained instead of the model (models/adapters/adapter.h).
+  int64_t lora_r = 0;     // rank; 0: none
+  double lora_alpha = 0;  // filled: twice the rank
+  double lora_dropout = 0;
+  std::vector<std::string> lora_targets;  // filled: all-linear
+  bool rslora = false;
+  std::vector<std::string> lora_modules_to_save;
+
   // Training.
   int64_t max_steps = 2000;     // 0: from num_train_epochs
   double num_train_epochs = 0;  // 0: from max_steps; ignored when max_steps > 0

@@ -109,6 +109,27 @@ std::vector<io::TensorView> kept_states(const Engine& engine, bool parameters) {
   return views;
 }
 
+/// What an adapter trains is small: all ranks gather it, and the first one writes.
+void write_adapter(const fs::path& folder, const models::AdaptedModel& model,
+                   const ModelParts& parts) {
+  std::vector<std::vector<std::byte>> rooms;
+  std::vector<io::TensorView> trained;
+  std::vector<std::byte> room;
+  for (io::TensorView view : kept_states(parts.engine, true)) {
+    if (!model.trained().contains(view.name)) continue;
+    const auto bytes =
+        read_whole(parts.engine, *parts.engine.find_state(view.name), parts.communicator, room);
+    view.bytes = rooms.emplace_back(bytes.begin(), bytes.end());
+    trained.push_back(std::move(view));
+  }
+  if (!writes(parts.communicator)) return;
+  std::error_code ignored;
+  fs::remove(folder / io::kSingleWeights, ignored);  // of a run that this one replaces
+  io::write_adapter_files(
+      folder, model, trained, [](const io::TensorView& view) { return view.bytes; },
+      parts.adapter_base);
+}
+
 }  // namespace
 
 int64_t gathered_bytes(const Engine& engine) {
@@ -129,11 +150,15 @@ void write_optimizer_state(const fs::path& file, const Engine& engine, Communica
 }
 
 void write_model(const fs::path& folder, const ModelParts& parts) {
-  const io::ModelTensors all = io::model_tensors(parts.model, kept_states(parts.engine, true));
-  write_together(folder / io::kSingleWeights, all.tensors, all.metadata, parts.engine,
-                 parts.communicator);
+  if (parts.model.adapted() != nullptr) {
+    write_adapter(folder, *parts.model.adapted(), parts);
+  } else {
+    const io::ModelTensors all = io::model_tensors(parts.model, kept_states(parts.engine, true));
+    write_together(folder / io::kSingleWeights, all.tensors, all.metadata, parts.engine,
+                   parts.communicator);
+    if (writes(parts.communicator)) io::write_model_config(folder, parts.model, all.stored);
+  }
   if (!writes(parts.communicator)) return;
-  io::write_model_config(folder, parts.model, all.stored);
   if (parts.tokenizer != nullptr) parts.tokenizer->save(folder);
   if (!parts.preprocessor.empty())
     write_file_atomically(folder / io::kPreprocessorConfig, parts.preprocessor);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "folders/adapters/adapter_folder.h"
 #include "folders/checkpoint.h"
 #include "folders/model_folder.h"
 #include "formats/jsonl.h"
@@ -57,6 +58,7 @@ struct ModelParts {
   std::string generation_config = {};  // generation_config.json of the model it began as; "": none
   std::string chat_template = {};      // chat_template.jinja; "": none of its own
   Communicator* communicator = nullptr;  // of several ranks: all write together (below)
+  io::AdapterBase adapter_base = {};     // of a model with an adapter, which alone is written
 };
 
 // With a communicator every rank makes these calls: shards are gathered, and the first rank writes

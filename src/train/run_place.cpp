@@ -18,10 +18,17 @@
 namespace brrr::train {
 namespace {
 
-constexpr const char* kRunFiles[] = {
-    "train_config.json", "model.safetensors", "config.json",  "generation_config.json",
-    "log.jsonl",         "loss.svg",          "samples.json", io::kPreprocessorConfig,
-    io::kChatTemplate};
+constexpr const char* kRunFiles[] = {"train_config.json",
+                                     "model.safetensors",
+                                     "adapter_model.safetensors",
+                                     "adapter_config.json",
+                                     "config.json",
+                                     "generation_config.json",
+                                     "log.jsonl",
+                                     "loss.svg",
+                                     "samples.json",
+                                     io::kPreprocessorConfig,
+                                     io::kChatTemplate};
 constexpr const char* kEvents = "tensorboard";
 
 // A file that the run would replace.

@@ -103,11 +103,25 @@ KeyValues unusual() {
 
 // The same for the rows that only tasks have.
 KeyValues unusual_task() {
-  return {{"task", "classify"},  {"data", "a.tsv"},     {"init-from", "some folder"},
-          {"text-column", "t"},  {"text2-column", "2"}, {"label-column", "l"},
-          {"header", "no"},      {"quoting", "csv"},    {"truncate", "false"},
-          {"val-data", "b.tsv"}, {"sampling", "epoch"}, {"metric-for-best-model", "f1"},
-          {"any-labels", "true"}};
+  return {{"task", "classify"},
+          {"data", "a.tsv"},
+          {"init-from", "some folder"},
+          {"text-column", "t"},
+          {"text2-column", "2"},
+          {"label-column", "l"},
+          {"header", "no"},
+          {"quoting", "csv"},
+          {"truncate", "false"},
+          {"val-data", "b.tsv"},
+          {"sampling", "epoch"},
+          {"metric-for-best-model", "f1"},
+          {"any-labels", "true"},
+          {"lora-r", "4"},
+          {"lora-alpha", "3"},
+          {"lora-dropout", "0.25"},
+          {"rslora", "true"},
+          {"lora-targets", "query,value"},
+          {"lora-modules-to-save", "pooler"}};
 }
 
 /// The same for the rows that only pictures have.

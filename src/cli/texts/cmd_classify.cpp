@@ -210,7 +210,8 @@ class Classifier {
 
 std::unique_ptr<Classifier> open_classifier(const infer::ClassifyOptions& options,
                                             Communicator* communicator) {
-  io::ModelFolder model = open_named_model(options.model);
+  io::ModelFolder model =
+      open_named_model(options.model, {.adapters = io::parse_adapters(options.adapter)});
   const Head head = model.definition->task().head;
   if (head != Head::classes && head != Head::values && head != Head::token_classes)
     user_error(

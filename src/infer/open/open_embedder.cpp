@@ -5,6 +5,7 @@
 #include "backend/cpu/target.h"
 #include "base/memory.h"
 #include "base/tell.h"
+#include "folders/adapters/adapter_folder.h"
 #include "infer/encoder.h"
 #include "infer/layered_embedder.h"
 #include "infer/open/kept_texts.h"
@@ -32,7 +33,11 @@ io::SentenceSettings settings_by(io::SentenceSettings settings, const EmbedOptio
 }
 
 io::SentenceSettings settings_of(const fs::path& folder, const EmbedOptions& options) {
-  return settings_by(io::read_sentence_settings(folder), options);
+  if (!io::holds_adapter(folder)) return settings_by(io::read_sentence_settings(folder), options);
+  io::SentenceSettings settings =
+      settings_by(io::read_sentence_settings(io::base_folder(folder)), options);
+  settings.model = folder;
+  return settings;
 }
 
 /// The most tokens that a file takes of a text, where it says so.
@@ -191,8 +196,9 @@ OpenEmbedder open_embedder(const EmbedOptions& options, TextRole role, Communica
   const fs::path folder = has_modules ? fs::path(options.model) : find_named_model(options.model);
   open.settings = settings_of(folder, options);
   if (open.settings.table) return open_table(std::move(open.settings), options);
-  open.folder = std::make_unique<io::ModelFolder>(
-      io::open_model(open.settings.model, {.task = open.settings.task}));
+  open.folder = std::make_unique<io::ModelFolder>(io::open_model(
+      open.settings.model,
+      {.task = open.settings.task, .adapters = io::parse_adapters(options.adapter)}));
   open.path = open.folder->folder;
   open.tokenizer = open.folder->tokenizer.get();
   leave_prompt_out(open, options, role);

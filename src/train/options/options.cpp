@@ -9,6 +9,7 @@
 #include "machine/device.h"
 #include "optim/optimizer.h"
 #include "train/options/foreign_names.h"
+#include "train/options/lora_options.h"
 #include "train/options/rank_options.h"
 
 namespace brrr::train {
@@ -212,6 +213,7 @@ void add_model_rows(Table& t) {
   t.list("freeze", &Options::freeze, true, "PLACE...",
          "parameters to leave as they are: embed, h.3, h.0-5, norm, head, or a parameter's name or "
          "its beginning; they need neither gradients nor moments");
+  add_lora_rows(t);
 }
 
 void add_training_rows(Table& t) {

@@ -9,6 +9,7 @@
 #include "formats/json_file.h"
 #include "train/options.h"
 #include "train/options/foreign_names.h"
+#include "train/options/lora_options.h"
 #include "train/options/option_layer.h"
 #include "train/options/rank_options.h"
 #include "train/tasks/picture_data.h"
@@ -75,6 +76,7 @@ void fill_intervals(TrainOptions& o) {
 
 void fill(TrainOptions& o) {
   fill_for_optimizer(o);
+  fill_lora(o);
   for (const auto& [name, value] : models::find_architecture(o.architecture).defaults())
     o.model_settings.emplace(name, value);
   if (o.min_lr < 0) o.min_lr = default_min_lr(o);
@@ -428,6 +430,7 @@ void validate(const TrainOptions& o) {
   validate_task(o);
   validate_metric(o);
   validate_ranks(o);
+  validate_lora(o);
   if (!o.text.empty() && !o.data.empty())
     usage_error("expected --text or --data, not both: text is tokenized, data already is tokens");
   if (!o.val_data.empty() && o.data.empty())
