@@ -161,6 +161,7 @@ ModelParts OpenRun::parts() const {
           dataset_.tokenizer.get(),
           dataset_.pictures ? dataset_.pictures->preprocessor : "",
           generation_config_,
+          chat_template_,
           communicator_.get(),
           adapter_base_};
 }
