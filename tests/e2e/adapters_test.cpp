@@ -75,6 +75,8 @@ TEST_F(Adapters, AreTrainedUsedAndMerged) {
   EXPECT_NE(out_.find("rank 4 on 4 linear layers"), std::string::npos) << out_;
   ASSERT_EQ(run({"plan", base, "--lora-r", "4", "--no-measure"}), 0) << err_;
   EXPECT_NE(out_.find("against full fine-tuning"), std::string::npos) << out_;
+  ASSERT_EQ(run({"plan", tuned, "--no-measure"}), 0) << err_;
+  EXPECT_NE(out_.find("rank 4 on 4 linear layers"), std::string::npos) << out_;
   // An adapter is trained further.
   ASSERT_EQ(run(tuning("further", {"--init-from", tuned, "--lora-r", "off", "--max-steps", "3"})),
             0)
