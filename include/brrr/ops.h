@@ -461,9 +461,9 @@ inline std::vector<Value> linear_cross_entropy(std::initializer_list<Value> oper
 /// dlse e^(logits - lse), dx = dlogits op(w)ᵀ and dw = xᵀ dlogits, transposed as w is. x: [...,
 /// K], w: [V, K] where {transpose_w}, else [K, V]; targets: [...] i32; losses, lse: [...] f32 (f64
 /// of f64). w may lie in any storage; dlosses, {dlse}: as lse; dx like x, dw like w, of {dx_dtype}
-/// and {dw_dtype} where given. dlogits are rounded to the dtype of x; all else in f32 or wider.
-/// Where w does not lie in rows, the last operand is w once more, in the storage in which dlogits
-/// are multiplied by it.
+/// and {dw_dtype} where given; no dw where {dw} is false. dlogits are rounded to the dtype of x;
+/// all else in f32 or wider. Where w does not lie in rows, the last operand is w once more, in the
+/// storage in which dlogits are multiplied by it.
 inline std::vector<Value> linear_cross_entropy_grad(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("linear_cross_entropy_grad", operands, attributes);
@@ -472,9 +472,9 @@ inline std::vector<Value> linear_cross_entropy_grad(std::initializer_list<Value>
 /// linear_cross_entropy and its gradients together, where dlosses depends on neither of its
 /// results: the logits are computed once. x: [..., K], w: [V, K] where {transpose_w}, else [K, V];
 /// targets: [...] i32; losses, lse: [...] f32 (f64 of f64). w may lie in any storage; dlosses: as
-/// losses; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given. dlogits are rounded to
-/// the dtype of x; all else in f32 or wider. Where w does not lie in rows, the last operand is w
-/// once more, in the storage in which dlogits are multiplied by it.
+/// losses; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given; no dw where {dw} is
+/// false. dlogits are rounded to the dtype of x; all else in f32 or wider. Where w does not lie in
+/// rows, the last operand is w once more, in the storage in which dlogits are multiplied by it.
 inline std::vector<Value> linear_cross_entropy_step(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("linear_cross_entropy_step", operands, attributes);

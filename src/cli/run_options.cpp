@@ -41,6 +41,9 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
       "memory-limit",   "task",    "text-column", "text2-column", "label-column",
       "header",         "quoting", "truncate",    "any-labels",   "metric-for-best-model",
       "label-smoothing"};
+  // The folder of a run that trained an adapter has it.
+  open.insert(
+      {"lora-r", "lora-alpha", "lora-dropout", "lora-targets", "rslora", "lora-modules-to-save"});
   for (const auto& [key, value] : given) {
     const auto& info = train::train_option_table().find(key);
     const std::string& name = info.stands_for.empty() ? info.name : info.stands_for;

@@ -53,6 +53,9 @@ DType gradient_dtype(const InferContext& c, const char* name) {
 Type dx_type(const InferContext& c) { return {gradient_dtype(c, "dx_dtype"), c.in[0].shape}; }
 Type dw_type(const InferContext& c) { return {gradient_dtype(c, "dw_dtype"), c.in[1].shape}; }
 
+/// Whether the gradient of w is a result: not where w is not trained.
+bool has_dw(const Attrs& attrs) { return attrs.get_or<bool>("dw", true); }
+
 bool rounds(const Attrs& attrs) { return attrs.get_or<bool>("round_logits", false); }
 
 Attrs head_attrs(int64_t ignore_index, bool transpose_w, bool round_logits) {
@@ -79,6 +82,7 @@ std::vector<Value> head_gradients(const DecomposeContext& c) {
   const bool tw = transposed(attrs);
   const Value w = is_stored(c.in[1].type()) ? c.in.back() : c.in[1];
   Value dx = matmul(dlogits, w, false, !tw, c.node.results[0].dtype);
+  if (!has_dw(attrs)) return {dx};
   Value rows = ops::rows_of(dlogits), x_rows = ops::rows_of(x);
   Value dw = tw ? matmul(rows, x_rows, true, false, c.node.results[1].dtype)
                 : matmul(x_rows, rows, true, false, c.node.results[1].dtype);
@@ -93,14 +97,16 @@ void head_vjp(VjpContext& c) {
   if (c.has_grad(1)) in.push_back(c.grad(1));
   Attrs attrs = c.attrs();
   attrs.set("dlse", c.has_grad(1));
+  if (!c.wants(1)) attrs.set("dw", false);
   const auto grads = call(Op::linear_cross_entropy_grad, in, attrs);
   for (size_t i : {size_t{0}, size_t{1}})
     if (c.wants(i)) c.set(i, grads[i]);
 }
 
-// What each of `products` passes over x, w and the logits costs.
-auto cost_of_products(double products) {
-  return [products](const Node& n, std::span<const Type> in) {
+// What each of `products` passes over x, w and the logits costs; one of them gives dw.
+auto cost_of_products(double all) {
+  return [all](const Node& n, std::span<const Type> in) {
+    const double products = has_dw(n.attrs) ? all : all - 1;
     const auto classes = static_cast<double>(in[1].shape.size(transposed(n.attrs) ? 0 : 1));
     return ops::streaming_cost(n, in, products * 2 * ops::elements(in[0]) * classes);
   };
@@ -117,16 +123,20 @@ std::vector<Sample> head_samples(Head head) {
     std::optional<DType> dw_dtype = std::nullopt;
     bool round_logits = false;
     bool stored = false;
+    bool has_dw = true;
   };
   std::vector<Sample> out;
-  for (const Case& s : {Case{{3, 8}, 11, true, true}, Case{{2, 5, 7}, 13, false, false},
-                        Case{{6, 1}, 37, true, false}, Case{{1, 3}, 1, false, true},
-                        Case{{4, 9}, 19, true, false, DType::bf16},
-                        Case{{2, 3, 9}, 19, true, false, DType::f32, DType::bf16},
-                        Case{{5, 4}, 21, false, false, DType::f32, std::nullopt, true},
-                        Case{{4, 32}, 64, true, false, DType::bf16, std::nullopt, false, true}}) {
+  for (const Case& s :
+       {Case{{3, 8}, 11, true, true}, Case{{2, 5, 7}, 13, false, false},
+        Case{{6, 1}, 37, true, false}, Case{{1, 3}, 1, false, true},
+        Case{{4, 9}, 19, true, false, DType::bf16},
+        Case{{2, 3, 9}, 19, true, false, DType::f32, DType::bf16},
+        Case{{5, 4}, 21, false, false, DType::f32, std::nullopt, true},
+        Case{{4, 32}, 64, true, false, DType::bf16, std::nullopt, false, true},
+        Case{{3, 5}, 17, true, false, DType::f32, std::nullopt, false, false, false}}) {
     // Gradients of bf16 operands round twice: the kernels' own test has a bound for that.
     if (head != Head::forward && s.dtype != DType::f32) continue;
+    if (head == Head::forward && !s.has_dw) continue;
     const Dim k = s.x[-1];
     const Shape rows = ops::leading(s.x);
     Sample sample{
@@ -141,6 +151,7 @@ std::vector<Sample> head_samples(Head head) {
     if (head != Head::forward) {
       sample.in.push_back(ops::tensor(rows));
       if (s.dw_dtype) sample.attrs.set("dw_dtype", *s.dw_dtype);
+      if (!s.has_dw) sample.attrs.set("dw", false);
     }
     if (head == Head::gradient && s.dlse) sample.in.push_back(ops::tensor(rows));
     if (s.stored) sample.in[1] = ops::stored_right(k.size(), s.classes, s.transpose_w, s.dtype);
@@ -153,7 +164,8 @@ constexpr const char* kHeadOperandsDoc =
     " x: [..., K], w: [V, K] where {transpose_w}, else [K, V]; targets: [...] i32; losses, lse: "
     "[...] f32 (f64 of f64). w may lie in any storage";
 constexpr const char* kGradientsDoc =
-    "; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given. dlogits are rounded to the "
+    "; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given; no dw where {dw} is false. "
+    "dlogits are rounded to the "
     "dtype of x; all else in f32 or wider. Where w does not lie in rows, the last operand is w "
     "once more, in the storage in which dlogits are multiplied by it";
 
@@ -221,6 +233,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
       check_statistic(c, 3, "lse");
       check_statistic(c, 4, "dlosses");
       if (dlse) check_statistic(c, 5, "dlse");
+      if (!c.attrs.get_or<bool>("dw", true)) return std::vector<Type>{dx_type(c)};
       return std::vector<Type>{dx_type(c), dw_type(c)};
     };
     d.decompose = head_gradients;
@@ -246,7 +259,9 @@ std::vector<OpDef> linear_cross_entropy_ops() {
       expect_gradient_operands(c, 4);
       const Type row{ops::work_dtype(c.in[0].dtype), check_head(c)};
       check_statistic(c, 3, "dlosses");
-      return std::vector<Type>{row, row, dx_type(c), dw_type(c)};
+      std::vector<Type> results{row, row, dx_type(c)};
+      if (c.attrs.get_or<bool>("dw", true)) results.push_back(dw_type(c));
+      return results;
     };
     d.decompose = [](const DecomposeContext& c) {
       const Attrs& a = c.node.attrs;
@@ -257,7 +272,9 @@ std::vector<OpDef> linear_cross_entropy_ops() {
       attrs = c.node.attrs;
       attrs.set("dlse", false);
       const auto grads = call(Op::linear_cross_entropy_grad, in, attrs);
-      return std::vector<Value>{head[0], head[1], grads[0], grads[1]};
+      std::vector<Value> results{head[0], head[1]};
+      results.insert(results.end(), grads.begin(), grads.end());
+      return results;
     };
     d.cost = cost_of_products(3);
     d.samples = [] { return head_samples(Head::step); };

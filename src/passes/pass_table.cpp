@@ -21,7 +21,7 @@ bool infers(Context c) { return c.options.loss.empty(); }
 bool optimizes(Context c) { return trains(c) && c.options.optimizer; }
 bool is_mixed(Context c) { return c.options.precision != DType::f32; }
 bool has_low_parameters(Context c) {
-  return c.options.parameter_dtype != DType::f32 || c.options.frozen_dtype != DType::f32;
+  return c.options.parameter_dtype != DType::f32 || c.options.base_dtype != DType::f32;
 }
 bool has_16_bits(Context c) { return is_mixed(c) || has_low_parameters(c); }
 bool multiplies_8_bits(Context c) { return c.options.fp8; }
@@ -161,7 +161,7 @@ void write_before_differentiation(TableWriter& t) {
          with_notes([](const Graph& g, Context c, Notes* notes) {
            if (c.options.parameter_dtype != DType::f32)
              return low_parameters(g, c.options.parameter_dtype, LowParameters::all, notes);
-           return low_parameters(g, c.options.frozen_dtype, LowParameters::frozen, notes);
+           return low_parameters(g, c.options.base_dtype, LowParameters::of_base, notes);
          }));
   t.must("autocast", "--precision is bf16, fp16 or fp8", is_mixed,
          {.before = {differentiated}, .gives = {cast}}, "passes/precision/autocast.cpp",

@@ -98,7 +98,7 @@ Graph autocast(const Graph& graph, DType low, Notes* notes = nullptr);
 /// Parameters with two or more axes are stored in `low`, so that a product reads half the bytes.
 /// For inference, and for training without f32 copies. What only moves them (embedding, slice)
 /// moves them as they are; one that is an output is widened for it. Before autocast.
-enum class LowParameters { all, frozen };
+enum class LowParameters { all, of_base };  // of_base: those below adapters
 Graph low_parameters(const Graph& graph, DType low, LowParameters which = LowParameters::all,
                      Notes* notes = nullptr);
 

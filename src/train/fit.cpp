@@ -177,7 +177,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
   const auto longest = [&](int64_t rows) { return flat ? rows * o.context : o.context; };
   SessionOptions how = session_options(o);
   // The base of an adapter is not written, and products read it in 16 bits.
-  if (model.adapted() != nullptr && how.precision == DType::bf16) how.frozen_dtype = DType::bf16;
+  if (model.adapted() != nullptr && how.precision == DType::bf16) how.base_dtype = DType::bf16;
   how.fake_quantization = fake_quantization_of(o, model);
   Backend backend = machine::backend_for(o.device);
   if (o.ranks > 1) add_collectives(backend, o.ranks, communicator, o.overlap);

@@ -71,6 +71,12 @@ TEST_F(Adapters, AreTrainedUsedAndMerged) {
               after, 1e-5 * after);
   ASSERT_EQ(run({"generate", "--model", tuned, "--max-new-tokens", "5"}), 0) << err_;
   ASSERT_EQ(run({"export", base, "--adapter", tuned, "--output", path("x.onnx")}), 0) << err_;
+  ASSERT_EQ(run({"info", tuned}), 0) << err_;
+  EXPECT_NE(out_.find("rank 4 on 4 linear layers"), std::string::npos) << out_;
+  ASSERT_EQ(run({"plan", base, "--lora-r", "4", "--no-measure"}), 0) << err_;
+  EXPECT_NE(out_.find("against full fine-tuning"), std::string::npos) << out_;
+  ASSERT_EQ(run({"plan", tuned, "--no-measure"}), 0) << err_;
+  EXPECT_NE(out_.find("rank 4 on 4 linear layers"), std::string::npos) << out_;
   // An adapter is trained further.
   ASSERT_EQ(run(tuning("further", {"--init-from", tuned, "--lora-r", "off", "--max-steps", "3"})),
             0)

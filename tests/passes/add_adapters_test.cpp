@@ -7,6 +7,7 @@
 #include "backend/reference/interpreter.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
+#include "passes/weights/weight_choice.h"
 #include "support/gpt2.h"
 #include "support/tensors.h"
 
@@ -88,6 +89,53 @@ TEST(AddAdapters, TheBackwardPassEndsAtTheLowestAdapter) {
   };
   EXPECT_EQ(products_backward("v"), 3u);  // of A, of B, and between them
   EXPECT_EQ(products_backward("w"), 4u);  // and through the head
+}
+
+// The head that an adapter leaves as it is: its weights need no gradient, and the rows the same.
+TEST(AddAdapters, AFrozenLossHeadComputesOneGradient) {
+  const auto step_of = [](bool is_frozen) {
+    Graph g;
+    const Value x = g.parameter("x", {3, 5}), w = g.parameter("w", {7, 5});
+    const Value targets = g.input("targets", {3}, DType::i32);
+    if (is_frozen) put_below_adapters(g, w.id.node);
+    g.output("loss", sum(linear_cross_entropy(x, w, targets, true, -1, false).losses, {0}));
+    return drop_dead(join_loss_head(differentiate(g, "loss")));
+  };
+  const Graph whole = step_of(false), frozen = step_of(true);
+  const reference::Tensors in = test::random_inputs(whole, 3, -1, 1, 7);
+  const reference::Tensors a = reference::evaluate(whole, in), b = reference::evaluate(frozen, in);
+  EXPECT_TRUE(a.contains("grad:w"));
+  EXPECT_FALSE(b.contains("grad:w"));
+  EXPECT_EQ(a.at("grad:x").data, b.at("grad:x").data);
+  size_t steps = 0;
+  for (NodeId id = 0; id < frozen.size(); ++id) {
+    if (!is(frozen.node(id), Op::linear_cross_entropy_step)) continue;
+    ++steps;
+    EXPECT_EQ(frozen.node(id).results.size(), 3u);  // losses, lse, dx
+  }
+  EXPECT_EQ(steps, 1u);
+}
+
+// Weights of 8 bits below an adapter of floats: both are joined with their like.
+TEST(AddAdapters, StayFloatsWhereWeightsAreQuantised) {
+  Graph g;
+  const Value x = g.input("x", {3, 128}, DType::f32);
+  for (const char* name : {"q", "k"})
+    g.output(std::string("y.") + name, matmul(x, g.parameter(name, {160, 128}), false, true));
+  std::vector<ProductAdapter> adapters{adapter_of("q", "p"), adapter_of("k", "r")};
+  for (ProductAdapter& adapter : adapters) adapter.rank = 128;
+  const Graph adapted = add_adapters(g, adapters, AdapterUse::inference);
+  const WeightQuantization quantization = Quantization{.bits = 8};
+  Target target;
+  target.runs = [](const Graph&, NodeId) { return true; };
+  const Graph joined = join_quantized_products(adapted, quantization);
+  const Graph out = quantize_chosen_weights(joined, target, quantization);
+  size_t quantised = 0, floats = 0;
+  for (NodeId id = 0; id < out.size(); ++id)
+    if (out.node(id).op->product)
+      (out.type(out.node(id).operands[1]).storage.is_quantized() ? quantised : floats)++;
+  EXPECT_EQ(quantised, 1u);
+  EXPECT_EQ(floats, 3u);  // A of both as one, and each B
 }
 
 TEST(AddAdapters, DropsElementsOnlyInTraining) {

@@ -279,11 +279,12 @@ LaunchPlan head_plan(const NodeView& node, const GpuDescription& gpu, bool padde
   if (padded) h.weights = padded_weights(p, h, gpu);
   const LaunchArg logits =
       LaunchArg::scratch(p.take_scratch(h.chunk * h.logits_row() * h.logit_bytes()));
-  const bool direct = h.gradient && node.out()[h.dw()].dtype == DType::f32;
+  const bool has_dw = h.gradient && node.attrs().get_or<bool>("dw", true);
+  const bool direct = has_dw && node.out()[h.dw()].dtype == DType::f32;
   LaunchArg dw;
   if (direct)
     dw = LaunchArg::out(h.dw());
-  else if (h.gradient)
+  else if (has_dw)
     dw = LaunchArg::scratch(p.take_scratch(node.in[1].shape.elements() * 4));
   for (int64_t begin = 0; begin < h.rows; begin += h.chunk) {
     const int64_t count = std::min(h.chunk, h.rows - begin);
@@ -291,9 +292,9 @@ LaunchPlan head_plan(const NodeView& node, const GpuDescription& gpu, bool padde
     p.launches.push_back(rows_of_chunk(h, begin, count, logits));
     if (!h.gradient) continue;
     add_product(p, h.into_x(begin, count, logits));
-    add_product(p, h.into_w(begin, count, logits, dw));
+    if (has_dw) add_product(p, h.into_w(begin, count, logits, dw));
   }
-  if (!h.gradient || direct) return p;
+  if (!has_dw || direct) return p;
   Graph body;  // rounded once, after the last chunk
   const Value sum = body.input("a0", node.in[1].shape, DType::f32);
   body.output("0", cast(sum, node.out()[h.dw()].dtype));

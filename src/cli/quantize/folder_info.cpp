@@ -6,11 +6,13 @@
 #include "base/human.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
+#include "folders/adapters/adapter_folder.h"
 #include "folders/quantized/quantized_model.h"
 #include "folders/state_dict.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/json_file.h"
 #include "models/state_dict_config.h"
+#include "train/options/lora_options.h"
 #include "train/parts.h"
 
 namespace brrr::cli {
@@ -210,6 +212,38 @@ void print_state_dict(const fs::path& path, const WeightSource& tensors, bool js
   write_output(text);
 }
 
+/// Describes the adapters of a model, and the base that they belong to.
+void print_adapter_info(const io::ModelFolder& model, const fs::path& folder, bool json) {
+  const models::AdaptedModel& adapted = *model.definition->adapted();
+  const models::Adapter& adapter = adapted.adapters().front();
+  const io::AdapterBase base = io::base_of_adapter(folder);
+  const std::vector<std::string> targets = models::target_names(adapter.layers);
+  const std::vector<std::string> saved = models::saved_modules(adapter.saved);
+  const auto bytes = static_cast<int64_t>(fs::file_size(folder / io::kAdapterWeights));
+  if (json) {
+    nlohmann::ordered_json ranks = nlohmann::ordered_json::object();
+    for (const models::AdaptedLayer& layer : adapter.layers)
+      ranks[layer.layer.module] = {{"rank", layer.rank}, {"scale", adapter.scale_of(layer)}};
+    const nlohmann::ordered_json j{
+        {"model", folder.string()}, {"architecture", adapted.architecture().name},
+        {"base", base.name},        {"parameters", adapted.trained_count()},
+        {"bytes", bytes},           {"layers", ranks},
+        {"modules_to_save", saved}};
+    return write_output(io::json_line(j) + "\n");
+  }
+  std::string text =
+      fmt::format("{}: an adapter of {}, a {} with {} parameters\n", folder.string(), base.name,
+                  adapted.architecture().title, with_commas(adapted.base()->parameter_count()));
+  text += train::adapter_line(adapted) + "\n";
+  const models::AdaptedLayer& first = adapter.layers.front();
+  text += fmt::format("scale: {:g} in {}{}{}\n", adapter.scale_of(first), first.layer.module,
+                      adapter.rslora ? ", alpha / sqrt(rank)" : "",
+                      first.has_factor ? ", with DoRA's factors" : "");
+  text += fmt::format("layers: {}\n", fmt::join(targets, ", "));
+  text += fmt::format("file: {:.1f} MB\n", 1e-6 * static_cast<double>(bytes));
+  write_output(text);
+}
+
 }  // namespace
 
 void print_folder_info(const std::string& name, bool json) {
@@ -218,6 +252,8 @@ void print_folder_info(const std::string& name, bool json) {
     if (!models::config_of_state_dict(*tensors)) return print_state_dict(path, *tensors, json);
   }
   const io::ModelFolder model = open_named_model(name, {.reads_tokenizer = false});
+  if (const fs::path folder = find_named_model(name); io::holds_adapter(folder))
+    return print_adapter_info(model, folder, json);
   const WeightQuantization quantization = model.own_quantization();
   const Precision precision =
       quantization.bits == 0 ? Precision::bfloat16 : precision_of(quantization);

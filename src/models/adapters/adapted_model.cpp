@@ -93,7 +93,7 @@ void AdaptedModel::declare(Parameters& p) const {
 
 Graph AdaptedModel::adapted_graph(Graph graph, AdapterUse use) const {
   for (const NodeId id : graph.inputs(InputKind::parameter))
-    if (!trained_.contains(graph.input_name(id))) graph.freeze(id);
+    if (!trained_.contains(graph.input_name(id))) put_below_adapters(graph, id);
   return add_adapters(graph, products_, use);
 }
 

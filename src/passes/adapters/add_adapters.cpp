@@ -17,6 +17,15 @@ NodeId multiplied_parameter(const Graph& g, NodeId id) {
   return g.type({weight, 0}).shape.rank() == 2 ? weight : kNoNode;
 }
 
+bool is_of_base(const Graph& graph, NodeId parameter) {
+  return graph.node(parameter).attrs.get_or<bool>(kOfBase, false);
+}
+
+void put_below_adapters(Graph& graph, NodeId parameter) {
+  graph.freeze(parameter);
+  graph.node(parameter).attrs.set(kOfBase, true);
+}
+
 namespace {
 
 class AdapterBuilder {
@@ -42,6 +51,7 @@ class AdapterBuilder {
   Value parameter(const std::string& name, Shape shape, bool is_trained) {
     if (const NodeId there = g_.find_input(name); there != kNoNode) return g_.value(there);
     Attrs attrs;
+    attrs.set(kOfAdapter, true);
     if (use_ == AdapterUse::training && !is_trained) attrs.set(kTrained, false);
     return g_.input(name, Type{DType::f32, std::move(shape)}, Role::parameter, std::move(attrs));
   }

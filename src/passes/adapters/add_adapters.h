@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "ir/graph.h"
 
@@ -19,6 +20,17 @@ struct ProductAdapter {
   std::string factor = {};  // f32 [out]: multiplies x W + s (x Aᵀ) Bᵀ, as DoRA does; "": none
   bool is_trained = true;   // A and B; the factor never is
 };
+
+/// Name of a boolean attribute of inputs: A, B or a factor of an adapter, which stays a float where
+/// weights are quantised.
+inline constexpr std::string_view kOfAdapter = "of_adapter";
+
+/// The same for a parameter below adapters: it is not trained, and nobody reads it back, so that it
+/// may be held in any form that products read.
+inline constexpr std::string_view kOfBase = "of_base";
+bool is_of_base(const Graph& graph, NodeId parameter);
+/// Freezes a parameter and marks it so.
+void put_below_adapters(Graph& graph, NodeId parameter);
 
 /// What a graph with adapters is for.
 enum class AdapterUse {

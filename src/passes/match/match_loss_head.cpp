@@ -155,10 +155,9 @@ class Joiner {
     in.push_back(r.map(dlosses));
     r.enter_scope_of(pair.head);
     const auto step = call(Op::linear_cross_entropy_step, in, std::move(attrs));
-    for (uint32_t port : {0u, 1u}) {
-      r.bind({pair.head, port}, step[port]);
+    for (uint32_t port : {0u, 1u}) r.bind({pair.head, port}, step[port]);
+    for (uint32_t port = 0; port < grad.results.size(); ++port)
       r.bind({pair.grad, port}, step[2 + port]);
-    }
   }
 
   const Graph& g_;

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "ops/ops.h"
 #include "ops/update.h"
+#include "passes/adapters/add_adapters.h"
 #include "passes/passes.h"
 #include "passes/weights/derived_weight.h"
 
@@ -173,7 +174,7 @@ class Deriver {
       if (in_.is_input(id)) {
         const bool is = in_.role(id) == Role::parameter &&
                         (refresher_ == Refresher::loader || node.results[0].dtype == DType::f32 ||
-                         !in_.is_trained(id));
+                         is_of_base(in_, id));
         closed_[id] = {.is = is, .has_parameter = is};
         continue;
       }
@@ -188,6 +189,10 @@ class Deriver {
     }
   }
 
+  /// Whether the parameter stands below adapters, in 16 bits: the form that it has is as good.
+  bool is_low_base(NodeId parameter) const {
+    return is_of_base(in_, parameter) && is_narrow_float(in_.type({parameter, 0}).dtype);
+  }
   bool is_kept_form(NodeId id) const { return closed_[id].is_kept; }
   bool is_view(NodeId id) const { return view_offset(in_, in_.node(id)).has_value(); }
 
@@ -205,10 +210,11 @@ class Deriver {
       else
         kept_.emplace(id, weight_of(id));
     }
-    if (refresher_ != Refresher::loader) return;
+    // An update needs the parameters that it changes, and a checkpoint those that it holds.
     for (const auto& [id, weight] : kept_)
       for (const std::string& source : weight.sources)
-        if (const NodeId parameter = in_.find_input(source); !is_read[parameter])
+        if (const NodeId parameter = in_.find_input(source);
+            !is_read[parameter] && (refresher_ == Refresher::loader || is_low_base(parameter)))
           replaced_.insert(parameter);
   }
 

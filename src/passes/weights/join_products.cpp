@@ -3,11 +3,14 @@
 #include <set>
 
 #include "ops/ops.h"
+#include "passes/adapters/add_adapters.h"
 #include "passes/passes.h"
 #include "passes/weights/weight_choice.h"
 
 namespace brrr {
 namespace {
+
+constexpr const char* kFloats = "floats";  // a form: stays what it is
 
 /// A product whose weight has no other reader. If the only reader of the product adds a bias, that
 /// addition is joined too.
@@ -102,8 +105,9 @@ class Joiner {
     const ValueId w = node.operands[1];
     if (!is_parameter(w) || uses_[w.node][0] != 1 || in_.type(w).shape.rank() != 2)
       return std::nullopt;
+    const bool stays_float = q_.bits != 0 && in_.node(w.node).attrs.get_or<bool>(kOfAdapter, false);
     return Key{node.operands[0], form->transpose_b, in_.type(w).dtype, node.results[0].dtype,
-               form_of_parameter(q_, in_.input_name(w.node))};
+               stays_float ? kFloats : form_of_parameter(q_, in_.input_name(w.node))};
   }
 
   /// Maps a parameter, which is copied first if it comes after the node that is being replaced.
@@ -150,7 +154,7 @@ class Joiner {
 std::string form_of_parameter(const WeightQuantization& q, const std::string& parameter) {
   // Blocks are packed one by one, without floats between.
   if (q.blocks != nullptr && q.blocks->contains(parameter)) return parameter;
-  if (q.only != nullptr && !q.only->contains(parameter)) return "floats";
+  if (q.only != nullptr && !q.only->contains(parameter)) return kFloats;
   if (q.given == nullptr) return "";
   const auto at = q.given->find(parameter);
   if (at == q.given->end()) return "";

@@ -4,6 +4,7 @@
 
 #include "base/human.h"
 #include "ops/ops.h"
+#include "passes/adapters/add_adapters.h"
 #include "passes/passes.h"
 
 namespace brrr {
@@ -41,7 +42,7 @@ Graph low_parameters(const Graph& in, DType low, LowParameters which, Notes* not
   auto is_low = [&](ValueId v) {
     return in.is_input(v.node) && in.input_kind(v.node) == InputKind::parameter &&
            in.type(v).dtype == DType::f32 && in.type(v).shape.rank() >= 2 && !scales.contains(v) &&
-           (which == LowParameters::all || !in.is_trained(v.node));
+           (which == LowParameters::all || is_of_base(in, v.node));
   };
   const auto is_f32 = [&](ValueId v) { return in.type(v).dtype == DType::f32; };
   int count = 0;

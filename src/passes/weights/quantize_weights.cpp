@@ -13,6 +13,7 @@
 #include "ops/ops.h"
 #include "ops/quantized/given_integers.h"
 #include "ops/quantized/quantized_rows.h"
+#include "passes/adapters/add_adapters.h"
 #include "passes/weights/quantize_convolutions.h"
 #include "passes/weights/weight_choice.h"
 
@@ -74,6 +75,7 @@ class WeightQuantizer {
   bool is_weight(ValueId v) const {
     const auto is_parameter = [&](ValueId p) {
       return in_.is_input(p.node) && in_.role(p.node) == Role::parameter &&
+             !in_.node(p.node).attrs.get_or<bool>(kOfAdapter, false) &&
              (q_.only == nullptr || q_.only->contains(in_.input_name(p.node)));
     };
     if (in_.is_input(v.node)) return is_parameter(v);

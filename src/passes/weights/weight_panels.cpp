@@ -3,6 +3,7 @@
 
 #include "base/human.h"
 #include "ops/ops.h"
+#include "passes/adapters/add_adapters.h"
 #include "passes/passes.h"
 #include "passes/weights/made_of_parameters.h"
 
@@ -19,9 +20,9 @@ bool is_cast(const Graph& g, ValueId value) {
   return is(node, Op::cast) && is_parameter(g, node.operands[0]) && g.type(value).shape.rank() == 2;
 }
 
-/// A matrix that is stored in 16 bits and that training leaves as it is.
-bool is_frozen_matrix(const Graph& g, ValueId value) {
-  return is_parameter(g, value) && !g.is_trained(value.node) && g.type(value).shape.rank() == 2 &&
+/// A matrix below adapters, in 16 bits.
+bool is_base_matrix(const Graph& g, ValueId value) {
+  return is_parameter(g, value) && is_of_base(g, value.node) && g.type(value).shape.rank() == 2 &&
          bytes_of(g.type(value).dtype) == 2;
 }
 
@@ -54,7 +55,7 @@ Reads reads_that_gain(const Graph& g, const Target& target) {
   for (NodeId id = 0; id < g.size(); ++id) {
     const Node& node = g.node(id);
     const auto layout = layout_of_right(node);
-    if (layout && (is_cast(g, node.operands[1]) || is_frozen_matrix(g, node.operands[1])) &&
+    if (layout && (is_cast(g, node.operands[1]) || is_base_matrix(g, node.operands[1])) &&
         target.gains_by_panels(g, id))
       reads[{id, 1}] = *layout;
   }

@@ -42,7 +42,7 @@ struct HeadLoss {
   DType dx = DType::f32, dw = DType::f32;  // what they are written as
   int64_t rows, width, classes;            // x: [rows, width]
   int64_t chunk, ld;                       // logits: [chunk, classes], rows ld apart, f32
-  bool transpose_w, panels, wide_targets, dlse = false;
+  bool transpose_w, panels, wide_targets, dlse = false, has_dw = false;
   int64_t ignore;
 
   HeadLoss(const NodeView& node, int64_t chunk_rows)
@@ -62,10 +62,11 @@ struct HeadLoss {
     if (head == Head::forward) return;
     const size_t first = head == Head::step ? 2 : 0;
     dx = node.out()[first].dtype;
-    dw = node.out()[first + 1].dtype;
+    has_dw = node.attrs().get_or<bool>("dw", true);
+    if (has_dw) dw = node.out()[first + 1].dtype;
   }
   /// The sum over chunks is f32; where dw is not, it is made in scratch memory.
-  bool sums_apart() const { return head != Head::forward && dw != DType::f32; }
+  bool sums_apart() const { return has_dw && dw != DType::f32; }
   int64_t logits_bytes() const { return round_up(chunk * ld * int64_t{sizeof(float)}, 64); }
   int64_t dlogits_ld() const { return dtype == DType::f32 ? ld : 2 * ld; }
 };
@@ -95,7 +96,7 @@ struct Tensors {
       const size_t first = p.head == Head::step ? 2 : 0;
       w_of_dx = p.panels ? args.in.back() : w;
       dx = args.out[first];
-      dw = args.out[first + 1];
+      if (p.has_dw) dw = args.out[first + 1];
     }
     logits = reinterpret_cast<float*>(args.scratch);
     sums = p.sums_apart() ? reinterpret_cast<float*>(args.scratch + p.logits_bytes())
@@ -123,7 +124,7 @@ class LossHead final : public Kernel {
       });
       if (p_.head != Head::forward) {
         multiply_dx(t, begin, count);
-        add_dw(t, begin, count);
+        if (p_.has_dw) add_dw(t, begin, count);
       }
       begin += count;
     } while (begin < p_.rows);
