@@ -104,7 +104,8 @@ std::vector<OpDef> store_ops() {
       "y = x, floats or i8, in {storage} (base/storage.h). Panels hold the same numbers; integers "
       "and their scales hold what is nearest; rows hold what x holds, in its dtype. x lies in "
       "rows, "
-      "in blocks, or, where {storage} is rows, in int8 rows. Two or three operands: y = (x - "
+      "in blocks, or, where {storage} is rows, in int8 rows or quantised panels. Two or three "
+      "operands: y = (x - "
       "zeros) * "
       "scales with the given integers x, i8 or u8, in quantised panels; scales and "
       "zeros have one element for each group; y has {dtype} where given, else that of scales";
@@ -117,11 +118,13 @@ std::vector<OpDef> store_ops() {
     if (c.in[0].dtype != DType::i8) expect_float(c, 0, "x");
     Type y = c.in[0];
     y.storage = storage_of(c, y.dtype, y.shape);
+    const bool is_integers = is_int8_rows(c.in[0]) || (c.in[0].storage.is_quantized() &&
+                                                       c.in[0].storage.layout != Layout::rows);
     const bool can_read = c.in[0].storage.is_plain() || c.in[0].storage.is_blocks() ||
-                          (y.storage.is_plain() && is_int8_rows(c.in[0]));
+                          (y.storage.is_plain() && is_integers);
     if (!can_read || y.storage.is_blocks())
-      c.fail("x lies in rows or blocks, or in int8 rows and y in rows; got {} and {}",
-             c.in[0].str(), y.str());
+      c.fail("x lies in rows or blocks, or in integers and y in rows; got {} and {}", c.in[0].str(),
+             y.str());
     return std::vector<Type>{std::move(y)};
   };
   d.evaluate = [](const EvalContext& c) {
@@ -166,6 +169,15 @@ std::vector<OpDef> store_ops() {
               {{tensor(shape, -1, 1, dtype)},
                {{"storage",
                  Storage{layout, {bits, layout == Layout::panels ? 0 : 1, group}}.str()}}});
+    for (const auto& [shape, layout] : {std::pair(Shape{264, 96}, Layout::panels),
+                                        {{50, 161}, Layout::transposed_panels},
+                                        {{33, 1}, Layout::panels}})
+      for (const auto& [bits, group] : {std::pair(8, 0), {8, 32}, {4, 32}, {4, 0}})
+        for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+          Sample::Operand x = tensor(shape, -1, 1, dtype);
+          x.type.storage = {layout, {bits, layout == Layout::panels ? 0 : 1, group}};
+          out.push_back({{x}, {{"storage", Storage{}.str()}}});
+        }
     for (const auto& [shape, layout] : {std::pair(Shape{64, 96}, Layout::panels),
                                         {{50, 161}, Layout::transposed_panels},
                                         {{33, 1}, Layout::panels}})

@@ -261,6 +261,15 @@ void write_weights(TableWriter& t) {
       "Lets attention read q, k and v where they lie as columns of one value.",
       for_target(read_columns));
   t.must(
+      "quantize_base", "training of an adapter with --load-in-4bit or --load-in-8bit",
+      [](Context c) { return c.options.base_quantization.bits != 0; },
+      {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/quantize_base.cpp",
+      "Stores the weights of the base as integers, and makes floats of a matrix in front of each "
+      "product.",
+      with_notes([](const Graph& g, Context c, Notes* notes) {
+        return quantize_base(g, c.options.base_quantization, notes);
+      }));
+  t.must(
       "quantize_weights",
       "inference with --precision int8, int4 and their weight-only forms, or of a quantised folder",
       [](Context c) {

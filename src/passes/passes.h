@@ -129,6 +129,11 @@ struct Quantization {
 Graph quantize_weights(const Graph& graph, const Target& target, const Quantization& quantization,
                        Notes* notes = nullptr);
 
+/// Matrices below adapters that products alone read become integers in panels,
+/// which the loader makes; products read floats that are made of them one matrix at a time. After
+/// decompose.
+Graph quantize_base(const Graph& graph, const Quantization& quantization, Notes* notes = nullptr);
+
 /// Attention whose q, k or v is a slice of columns reads the columns where they lie: without the
 /// copy. After join_products. A cast between the two moves in front of the slices where attention
 /// reads all columns. Bits stay.

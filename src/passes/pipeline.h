@@ -28,6 +28,8 @@ struct PipelineOptions {
   DType parameter_dtype = DType::f32;
   /// The same for those below adapters (passes/adapters/).
   DType base_dtype = DType::f32;
+  /// Integers that they are stored in, in training and its evaluations; 0 bits: none.
+  Quantization base_quantization;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
   WeightQuantization quantization;                  // of weights, with a loader
   WeightQuantization fake_quantization;             // quantization-aware training

@@ -13,6 +13,7 @@
 #include "passes/memory/rematerialize.h"
 #include "runtime/ranks/collectives.h"
 #include "train/dataset.h"
+#include "train/options/lora_options.h"
 #include "train/options/rank_options.h"
 #include "train/text_samples.h"
 #include "train/trainer.h"
@@ -178,6 +179,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
   SessionOptions how = session_options(o);
   // The base of an adapter is not written, and products read it in 16 bits.
   if (model.adapted() != nullptr && how.precision == DType::bf16) how.base_dtype = DType::bf16;
+  how.base_quantization = quantization_of_base(o);
   how.fake_quantization = fake_quantization_of(o, model);
   Backend backend = machine::backend_for(o.device);
   if (o.ranks > 1) add_collectives(backend, o.ranks, communicator, o.overlap);

@@ -74,6 +74,7 @@ struct TrainOptions {
   double lora_dropout = 0;
   std::vector<std::string> lora_targets;  // filled: all-linear
   bool rslora = false;
+  bool load_in_4bit = false, load_in_8bit = false;  // what the model is held in beside the adapter
   std::vector<std::string> lora_modules_to_save;
 
   // Training.

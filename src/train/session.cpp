@@ -37,6 +37,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   pipeline_.fp8 = options.fp8;
   pipeline_.parameter_dtype = options.parameter_dtype;
   pipeline_.base_dtype = options.base_dtype;
+  pipeline_.base_quantization = options.base_quantization;
   pipeline_.matmul_precision = options.matmul_precision;
   pipeline_.fake_quantization = options.fake_quantization;
   pipeline_.rematerialize = options.rematerialize;
@@ -140,7 +141,8 @@ int64_t Session::bytes_of(Role role) const {
   const int64_t align = engine_.backend().alignment;
   int64_t bytes = 0;
   for (const StateInfo& s : engine_.states())
-    if (s.role == role) bytes += round_up(std::max<int64_t>(s.type.bytes(), 1), align);
+    if (s.role == role && engine_.stands_for_parameters(s) == nullptr)
+      bytes += round_up(std::max<int64_t>(s.type.bytes(), 1), align);
   return bytes;
 }
 

@@ -31,6 +31,7 @@ struct SessionOptions {
   bool reuse_memory = true;
   DType parameter_dtype = DType::f32;  // bf16: matrices have no f32 copy
   DType base_dtype = DType::f32;       // of matrices below adapters
+  Quantization base_quantization;      // integers that they are stored in; 0 bits: none
   DType precision = DType::f32;        // bf16, f16: mixed precision; f16 has a dynamic loss scale
   bool fp8 = false;                    // products of blocks in 8 bits, beside bf16
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
@@ -67,7 +68,8 @@ class Session {
   MemoryForecast forecast() const { return engine_.forecast(); }
   /// Whether derived weights lie in panels (the pass weight_panels).
   bool has_panels() const;
-  /// What derived weights or the cache take of the forecast's state_bytes.
+  /// What derived weights or the cache take of the forecast's state_bytes. Derived weights that
+  /// take the place of parameters count among these.
   int64_t bytes_of(Role role) const;
   void allocate();
   Engine& engine() { return engine_; }

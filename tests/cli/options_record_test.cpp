@@ -121,6 +121,7 @@ KeyValues unusual_task() {
           {"lora-dropout", "0.25"},
           {"rslora", "true"},
           {"lora-targets", "query,value"},
+          {"load-in-4bit", "true"},
           {"lora-modules-to-save", "pooler"}};
 }
 
@@ -139,7 +140,9 @@ KeyValues unusual_chat() {
   return {{"task", "chat"},
           {"data", "a.jsonl"},
           {"init-from", "some folder"},
-          {"chat-template", "chat.jinja"}};
+          {"chat-template", "chat.jinja"},
+          {"lora-r", "4"},
+          {"load-in-8bit", "true"}};
 }
 
 TEST(TrainOptionRecords, JsonRoundTrip) {

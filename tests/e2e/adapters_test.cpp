@@ -100,6 +100,30 @@ TEST_F(Adapters, GoOnWithTheSameBitsAfterAKill) {
   }
 }
 
+TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
+  ASSERT_EQ(run(small_run("text-base", {"--max-steps", "20", "--n-embd", "128"})), 0) << err_;
+  const auto arena_of = [&] {
+    const size_t at = err_.find("arena ");
+    return at == std::string::npos ? 0.0 : std::stod(err_.substr(at + 6));
+  };
+  ASSERT_EQ(run(tuning("floats", {"--max-steps", "2"})), 0) << err_;
+  const double floats = arena_of();
+  for (const char* bits : {"--load-in-4bit", "--load-in-8bit"}) {
+    const std::string whole = std::string("whole") + bits, killed = std::string("killed") + bits;
+    const Options options{bits, "--precision", "bf16", "--max-steps", "20"};
+    ASSERT_EQ(run(tuning(whole, options)), 0) << err_;
+    EXPECT_GT(arena_of(), 0);
+    EXPECT_LT(arena_of(), floats);
+    ASSERT_EQ(run(tuning(killed, options), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
+    ASSERT_EQ(run({"train", "--resume", path(killed)}), 0) << err_;
+    EXPECT_EQ(loss_series(whole), loss_series(killed));
+    EXPECT_TRUE(read_file(path(whole) / "adapter_model.safetensors") ==
+                read_file(path(killed) / "adapter_model.safetensors"))
+        << "the final weights differ";
+  }
+  expect_refused(tuning("both", {"--load-in-4bit", "--load-in-8bit"}), "not both");
+}
+
 TEST_F(Adapters, BringTheHeadOfATask) {
   make_base();
   ASSERT_EQ(run(fine_tuning("classes", "classify", "classes.tsv",

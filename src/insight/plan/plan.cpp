@@ -113,7 +113,8 @@ Session::ProgramUse largest_program(const Session& session) {
 void add_states(RunPlan& p, const Session& session) {
   std::map<std::string, NamedBytes> groups;
   for (const StateInfo& s : session.engine().states()) {
-    const Holds holds = holds_of(s.role);
+    const bool is_quantized = session.engine().stands_for_parameters(s) != nullptr;
+    const Holds holds = is_quantized ? Holds::weights : holds_of(s.role);
     if (holds == Holds::copies) continue;
     // People read "adam_m" of what is called "adam_m:<parameter>".
     const std::string kind = holds == Holds::weights        ? "weights"

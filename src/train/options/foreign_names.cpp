@@ -26,9 +26,6 @@ constexpr const char* kLabelledFile =
 constexpr const char* kOneDevice =
     "a run has one process on one device; leave it out, and choose the device by --device";
 constexpr const char* kAdapter = "give --lora-r N for an adapter of rank N; leave it out";
-constexpr const char* kNoBits =
-    "weights are not loaded in 8 or 4 bits yet; leave it out, and see --precision bf16 and --optim "
-    "adamw_8bit";
 constexpr const char* kNoUpload =
     "nothing is uploaded; leave it out, and upload the run's folder by `hf upload NAME FOLDER`";
 
@@ -185,8 +182,6 @@ constexpr Harmless kHarmless[] = {
     {"use-lora", Kind::kFlag, "false", kAdapter},
     {"lora-task-type", Kind::kText, "", ""},
     {"use-dora", Kind::kFlag, "false", "adapters with DoRA are used, not trained; leave it out"},
-    {"load-in-8bit", Kind::kFlag, "false", kNoBits},
-    {"load-in-4bit", Kind::kFlag, "false", kNoBits},
 
     // nanoGPT. It keeps its best checkpoint alone where this is false; a run keeps the newest, too.
     {"always-save-checkpoint", Kind::kFlag, "", ""},

@@ -43,6 +43,10 @@ void add_lora_rows(OptionTable<TrainOptions>& t) {
   t.flag("rslora", &O::rslora,
          "divide alpha by the square root of the rank, not by the rank (Kalajdzievski 2023)",
          {"use-rslora"});
+  t.flag("load-in-4bit", &O::load_in_4bit,
+         "hold the adapted model's linear layers in 4 bits, with a scale for 32 inputs (QLoRA, "
+         "Dettmers et al. 2023)");
+  t.flag("load-in-8bit", &O::load_in_8bit, "the same in 8 bits, with a scale for each output");
   t.list(
       "lora-modules-to-save", &O::lora_modules_to_save, true, "NAME...",
       "modules to train as a whole beside the adapter, such as lm_head; the head of a task always "
@@ -68,11 +72,15 @@ void validate_lora(const TrainOptions& o) {
     if (o.lora_dropout != 0) refuse("lora-dropout");
     if (!o.lora_targets.empty()) refuse("lora-targets");
     if (o.rslora) refuse("rslora");
+    if (o.load_in_4bit) refuse("load-in-4bit");
+    if (o.load_in_8bit) refuse("load-in-8bit");
     if (!o.lora_modules_to_save.empty()) refuse("lora-modules-to-save");
     return;
   }
   if (o.init_from == "scratch" && !o.wants_resume())
     usage_error("--lora-r adapts a trained model: it needs --init-from FOLDER");
+  if (o.load_in_4bit && o.load_in_8bit)
+    usage_error("expected --load-in-4bit or --load-in-8bit, not both");
   if (!o.freeze.empty())
     usage_error(
         "--lora-r leaves all of the model as it is but for the adapter and --lora-modules-to-save: "
@@ -115,6 +123,12 @@ models::ModelPtr with_adapter(const TrainOptions& o, models::ModelPtr model,
                                        .saved = o.lora_modules_to_save};
   models::Adapter adapter = models::make_adapter(*model, request, fresh);
   return std::make_shared<models::AdaptedModel>(std::move(model), std::vector{std::move(adapter)});
+}
+
+Quantization quantization_of_base(const TrainOptions& o) {
+  if (o.load_in_4bit) return quantization_of_precision(Precision::int4_weight_only);
+  if (o.load_in_8bit) return quantization_of_precision(Precision::int8_weight_only);
+  return {};
 }
 
 std::string adapter_line(const models::Model& model) {

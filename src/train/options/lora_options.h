@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/weight_source.h"
+#include "passes/pipeline.h"
 #include "train/options.h"
 
 namespace brrr::train {
@@ -21,6 +22,9 @@ void validate_lora(const TrainOptions& options);
 /// --lora-r a plain model stays as it is. Throws UserError.
 models::ModelPtr with_adapter(const TrainOptions& options, models::ModelPtr model,
                               const WeightSource* weights);
+
+/// The integers that the adapted model is held in; 0 bits: floats.
+Quantization quantization_of_base(const TrainOptions& options);
 
 /// What a run says about its adapter; "" without one.
 std::string adapter_line(const models::Model& model);

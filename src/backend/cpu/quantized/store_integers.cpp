@@ -7,6 +7,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/quantized/integer_rounding.h"
 #include "backend/cpu/quantized/pack_integers.h"
+#include "backend/cpu/quantized/read_panels.h"
 #include "backend/cpu/quantized/store_blocks.h"
 #include "backend/cpu/quantized/store_int8_rows.h"
 #include "base/integer_panels.h"
@@ -137,7 +138,7 @@ std::vector<KernelEntry> store_integer_kernels() {
   std::vector<KernelEntry> list{
       {Op::store, "integer_panels", accepts, integer_panels_kernel, kKnowsStorage, kAllOperands},
       given_integers_kernel()};
-  for (auto* more : {int8_rows_kernels, block_store_kernels})
+  for (auto* more : {int8_rows_kernels, block_store_kernels, read_panel_kernels})
     for (KernelEntry& entry : more()) list.push_back(std::move(entry));
   return list;
 }
