@@ -15,8 +15,9 @@ std::vector<OpDef> order_ops() {
   d.name = "after";
   d.doc =
       "y = x, but not before gate has been computed: what reads y runs after the gate. x, y: "
-      "[...]; gate: any tensor, whose values do not matter. Costs nothing";
+      "[...], in any storage; gate: any tensor, whose values do not matter. Costs nothing";
   d.op_class = OpClass::movement;
+  d.stored_operands = 0b1;
   d.view = [](const Node&, std::span<const Type>) { return std::optional<int64_t>(0); };
   d.infer = [](const InferContext& c) {
     expect_operands(c, 2);

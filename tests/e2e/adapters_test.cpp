@@ -110,7 +110,8 @@ TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
   const double floats = arena_of();
   for (const char* bits : {"--load-in-4bit", "--load-in-8bit"}) {
     const std::string whole = std::string("whole") + bits, killed = std::string("killed") + bits;
-    const Options options{bits, "--precision", "bf16", "--max-steps", "20"};
+    const Options options{bits, "--precision",     "bf16",  "--max-steps",
+                          "20", "--rematerialize", "blocks"};
     ASSERT_EQ(run(tuning(whole, options)), 0) << err_;
     EXPECT_GT(arena_of(), 0);
     EXPECT_LT(arena_of(), floats);
