@@ -43,17 +43,17 @@ class ThreadTransport final : public Transport {
   Mailbox& box_;
 };
 
-/// Calls `body` on as many threads as ranks, each with its communicator. What one throws is thrown
-/// on when all have ended.
-inline void run_ranks(int ranks, const std::function<void(std::shared_ptr<Communicator>)>& body) {
+/// Calls `body` on as many threads as ranks, each with its communicator over a transport of the
+/// kind T. What one throws is thrown on when all have ended.
+template <typename T = ThreadTransport>
+void run_ranks(int ranks, const std::function<void(std::shared_ptr<Communicator>)>& body) {
   Mailbox box(ranks);
   std::vector<std::thread> threads;
   std::vector<std::exception_ptr> thrown(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        body(std::make_shared<Communicator>(
-            [&] { return std::make_unique<ThreadTransport>(rank, ranks, box); }));
+        body(std::make_shared<Communicator>([&] { return std::make_unique<T>(rank, ranks, box); }));
       } catch (...) {
         thrown[static_cast<size_t>(rank)] = std::current_exception();
       }

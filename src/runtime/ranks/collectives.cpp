@@ -14,6 +14,9 @@ namespace {
 /// Numbers that are summed at a time.
 constexpr int64_t kSummed = 512;
 
+/// Exchanges of a sum that travel at a time, at most.
+constexpr int64_t kInFlight = 2;
+
 void sum_block(std::span<const float* const> parts, int64_t n, float* y) {
   const size_t count = parts.size();
   if (count == 1) {
@@ -34,7 +37,7 @@ void sum_block(std::span<const float* const> parts, int64_t n, float* y) {
 struct SharedRoom {
   std::shared_ptr<Communicator> communicator;  // null: programs are planned, and do not run
   bool overlaps = true;                        // with kernels that compute
-  std::vector<float> received;                 // [ranks, kExchanged]
+  std::vector<float> received;                 // [in flight, ranks, kExchanged]
 };
 
 /// Begins its work in the queue of the communicator.
@@ -61,45 +64,64 @@ class Collective : public Kernel {
   virtual void work(Transport& t, const KernelArgs& args) = 0;
 
   /// This rank's part of the sums goes to `sum_of(tensor)`, which is the place of its first
-  /// element.
+  /// element. While one exchange is summed, the next one travels, where the transport has several
+  /// in flight.
   template <typename SumOf>
   void reduce(Transport& t, const KernelArgs& args, SumOf sum_of) {
+    const auto& exchanges = division_.exchanges();
+    const auto slots = static_cast<size_t>(std::clamp<int64_t>(t.most_in_flight(), 1, kInFlight));
+    const auto slot_size = static_cast<size_t>(division_.ranks() * kExchanged);
+    if (shared_->received.size() < slots * slot_size) shared_->received.resize(slots * slot_size);
+    const auto room = [&](size_t k) { return shared_->received.data() + k % slots * slot_size; };
+    for (size_t k = 0; k < std::min(slots - 1, exchanges.size()); ++k)
+      begin_reduce(t, args, exchanges[k], room(k));
+    for (size_t k = 0; k < exchanges.size(); ++k) {
+      if (const size_t next = k + slots - 1; next < exchanges.size())
+        begin_reduce(t, args, exchanges[next], room(next));
+      t.end_exchange();
+      sum_received(t, args, exchanges[k], room(k), sum_of);
+    }
+  }
+
+  void begin_reduce(Transport& t, const KernelArgs& args, std::span<const Division::Piece> pieces,
+                    float* room) {
     const int64_t ranks = division_.ranks(), self = t.rank();
-    shared_->received.resize(static_cast<size_t>(ranks * kExchanged));
-    float* const room = shared_->received.data();
     std::vector<Outgoing> out;
     std::vector<Incoming> in;
+    int64_t at = 0;
+    for (const Division::Piece& p : pieces) {
+      const auto* const x = static_cast<const float*>(args.in[p.tensor]);
+      const ShardRange own = division_.range(p, self);
+      for (int64_t r = 0; r < ranks; ++r) {
+        const ShardRange theirs = division_.range(p, r);
+        const int peer = static_cast<int>(r);
+        if (r == self) continue;
+        if (theirs.size() > 0)
+          out.push_back({peer, reinterpret_cast<const std::byte*>(x + theirs.begin),
+                         theirs.size() * int64_t{sizeof(float)}});
+        if (own.size() > 0)
+          in.push_back({peer, reinterpret_cast<std::byte*>(room + r * kExchanged + at),
+                        own.size() * int64_t{sizeof(float)}});
+      }
+      at += p.count;
+    }
+    t.begin_exchange(out, in);
+  }
+
+  template <typename SumOf>
+  void sum_received(const Transport& t, const KernelArgs& args,
+                    std::span<const Division::Piece> pieces, const float* room, SumOf sum_of) {
+    const int64_t ranks = division_.ranks(), self = t.rank();
     std::vector<const float*> parts(static_cast<size_t>(ranks));
-    for (const auto& pieces : division_.exchanges()) {
-      out.clear(), in.clear();
-      int64_t at = 0;
-      for (const Division::Piece& p : pieces) {
-        const auto* const x = static_cast<const float*>(args.in[p.tensor]);
-        const ShardRange own = division_.range(p, self);
-        for (int64_t r = 0; r < ranks; ++r) {
-          const ShardRange theirs = division_.range(p, r);
-          const int peer = static_cast<int>(r);
-          if (r == self) continue;
-          if (theirs.size() > 0)
-            out.push_back({peer, reinterpret_cast<const std::byte*>(x + theirs.begin),
-                           theirs.size() * int64_t{sizeof(float)}});
-          if (own.size() > 0)
-            in.push_back({peer, reinterpret_cast<std::byte*>(room + r * kExchanged + at),
-                          own.size() * int64_t{sizeof(float)}});
-        }
-        at += p.count;
-      }
-      t.exchange(out, in);
-      at = 0;
-      for (const Division::Piece& p : pieces) {
-        const ShardRange own = division_.range(p, self);
-        for (int64_t r = 0; r < ranks; ++r)
-          parts[static_cast<size_t>(r)] =
-              r == self ? static_cast<const float*>(args.in[p.tensor]) + own.begin
-                        : room + r * kExchanged + at;
-        if (own.size() > 0) sum_in_tree(parts, own.size(), sum_of(p.tensor) + p.offset);
-        at += p.count;
-      }
+    int64_t at = 0;
+    for (const Division::Piece& p : pieces) {
+      const ShardRange own = division_.range(p, self);
+      for (int64_t r = 0; r < ranks; ++r)
+        parts[static_cast<size_t>(r)] =
+            r == self ? static_cast<const float*>(args.in[p.tensor]) + own.begin
+                      : room + r * kExchanged + at;
+      if (own.size() > 0) sum_in_tree(parts, own.size(), sum_of(p.tensor) + p.offset);
+      at += p.count;
     }
   }
 
@@ -205,7 +227,9 @@ KernelEntry entry(Op op, int64_t ranks, const std::shared_ptr<SharedRoom>& share
 
 }  // namespace
 
-int64_t collective_bytes(int64_t ranks) { return ranks * kExchanged * int64_t{sizeof(float)}; }
+int64_t collective_bytes(int64_t ranks) {
+  return kInFlight * ranks * kExchanged * int64_t{sizeof(float)};
+}
 
 void sum_in_tree(std::span<const float* const> parts, int64_t n, float* y) {
   std::vector<const float*> at(parts.begin(), parts.end());

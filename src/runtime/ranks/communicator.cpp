@@ -28,6 +28,20 @@ class Communicator::CountingTransport : public Transport {
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
     if (has_faults_) fault_point("ranks.exchange");
     inner_->exchange(out, in);
+    count(out, in);
+  }
+  int most_in_flight() const override { return inner_->most_in_flight(); }
+  void begin_exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    if (has_faults_) fault_point("ranks.exchange");
+    inner_->begin_exchange(out, in);
+    count(out, in);
+  }
+  void end_exchange() override { inner_->end_exchange(); }
+
+  int64_t bytes_sent = 0, bytes_received = 0, exchanges = 0;
+
+ private:
+  void count(std::span<const Outgoing> out, std::span<const Incoming> in) {
     for (const Outgoing& segment : out)
       if (segment.peer != rank()) bytes_sent += segment.bytes;
     for (const Incoming& segment : in)
@@ -35,9 +49,6 @@ class Communicator::CountingTransport : public Transport {
     ++exchanges;
   }
 
-  int64_t bytes_sent = 0, bytes_received = 0, exchanges = 0;
-
- private:
   std::unique_ptr<Transport> inner_;
   bool has_faults_ = env::get("BRRR_FAULT").has_value();
 };

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <list>
 #include <mutex>
 #include <thread>
@@ -87,12 +88,17 @@ class Mpi : public Transport {
   void idle() override { look_around(); }
 
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    begin_exchange(out, in);
+    end_exchange();
+  }
+
+  /// While the first of two waits for its last bytes, the second has been announced to its
+  /// receiver.
+  int most_in_flight() const override { return 2; }
+
+  void begin_exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
     copy_own_segments(out, in, rank());
-    struct Pending {
-      int peer;
-      MpiLibrary::Handle request;
-    };
-    std::vector<Pending> pending;
+    std::vector<Pending>& pending = begun_.emplace_back();
     for (const Incoming& s : in)
       each_message(s, [&](std::byte* data, int bytes) {
         MpiLibrary::Handle request = 0;
@@ -107,6 +113,10 @@ class Mpi : public Transport {
                    "MPI_Isend");
         pending.push_back({s.peer, request});
       });
+  }
+
+  void end_exchange() override {
+    std::vector<Pending>& pending = begun_.front();
     wait_until([&] {
       std::erase_if(pending, [&](Pending& p) { return is_done(p.request); });
       if (pending.empty()) return true;
@@ -119,9 +129,16 @@ class Mpi : public Transport {
                           who(p.peer)));
       return false;
     });
+    begun_.pop_front();
   }
 
  private:
+  /// A message of an exchange on its way.
+  struct Pending {
+    int peer;
+    MpiLibrary::Handle request;
+  };
+
   // ---- coming together
 
   void check_place() const {
@@ -320,6 +337,7 @@ class Mpi : public Transport {
   double timeout_seconds_;
   std::vector<Introduction> introductions_;  // by rank
   std::vector<bool> done_;
+  std::deque<std::vector<Pending>> begun_;  // by exchange
   Stopwatch since_done_, since_beat_, step_;
   double silent_seconds_ = 0;  // of the rank before this one
   bool has_ended_ = false;

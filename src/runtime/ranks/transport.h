@@ -71,6 +71,16 @@ class Transport {
   /// time limit, or ended the run.
   virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
 
+  /// How many exchanges may have begun and not ended; each kind of transport has a fixed number.
+  virtual int most_in_flight() const { return 1; }
+  /// exchange() in two halves: the bytes travel in between, and exchanges end in the order in which
+  /// they began. The memory of the segments belongs to the transport until the end. Where one
+  /// exchange is in flight at most, the beginning does all.
+  virtual void begin_exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
+    exchange(out, in);
+  }
+  virtual void end_exchange() {}
+
   /// Makes all other ranks throw LostRank with this rank's name and `why`. From any thread.
   virtual void abandon(const std::string& why) { static_cast<void>(why); }
 
