@@ -146,6 +146,9 @@ struct TrainOptions {
   bool overlap = true;              // of communication and computation
   std::string comm = "auto";        // what carries bytes between them
   double rank_timeout = 0;          // seconds; 0: the transports' own
+  bool elastic = false;             // lost ranks are started again
+  int64_t max_restarts = 100;       // of one call of the program
+  int64_t peer_checkpoint_steps = -1;  // -1: with elastic, as often as costs little; 0: never
 
   // Looking inside.
   bool explain = false;
@@ -166,6 +169,9 @@ struct TrainOptions {
   bool wants_resume() const { return resume != "false"; }
   bool wants_live() const { return live || live_port > 0; }
   bool wants_fit() const { return fit != "false"; }
+  bool keeps_peer_checkpoints() const {
+    return peer_checkpoint_steps > 0 || (elastic && peer_checkpoint_steps < 0);
+  }
 };
 
 /// A tokenizer that is learnt from the text, and how many entries it gets: "bpe:N", "wordpiece:N".
@@ -188,6 +194,8 @@ const models::Preset& preset_for_fine_tuning(const std::string& task);
 
 /// Whether the option is asked anew each time, and never taken from the record of a run.
 bool is_per_call(std::string_view name);
+/// Copies the options of which that is true.
+void copy_per_call(const TrainOptions& from, TrainOptions& to);
 /// Whether the option belongs to some architecture: a folder with a model says its value.
 bool is_model_setting(std::string_view name);
 /// Whether it does, and not to the one of `options`.

@@ -13,6 +13,8 @@
 #include "base/threads/parallel.h"
 #include "folders/folder_lock.h"
 #include "machine/process.h"
+#include "train/elastic/elastic.h"
+#include "train/elastic/peer_checkpoint.h"
 #include "train/open_run.h"
 #include "train/parts.h"
 #include "train/predict.h"
@@ -26,6 +28,7 @@ namespace brrr::train {
 
 namespace {
 
+constexpr double kKeepEvery = 100;  // the time between peer checkpoints, in those that one takes
 constexpr double kLeastLossScale = 0x1p-14;  // gradients that overflow below it are no overflow
 
 // One run from options to result; the parts that train() strings together.
@@ -33,7 +36,12 @@ class Trainer {
  public:
   Trainer(const TrainOptions& options, RunObserver* observer,
           std::shared_ptr<Communicator> communicator)
-      : options_(options), observer_(observer), communicator_(std::move(communicator)) {}
+      : options_(options),
+        observer_(observer),
+        communicator_(std::move(communicator)),
+        launcher_(LauncherMemory::inherited()) {
+    options_ = options_of_rank(options_, launcher_);
+  }
 
   TrainResult run() {
     if (options_.wants_resume()) {
@@ -62,6 +70,13 @@ class Trainer {
   bool writes() const { return communicator_ == nullptr || communicator_->rank() == 0; }
   bool is_alone() const { return communicator_ == nullptr; }
 
+  int rank() const { return is_alone() ? 0 : communicator_->rank(); }
+
+  // Whether the ranks were started again and find the newest state in memory.
+  bool goes_on_from_memory() const {
+    return launcher_ && launcher_->restarts() > 0 && launcher_->go_on().from == GoOn::From::memory;
+  }
+
   void adopt_recorded_options() {
     resume_ = find_resume_point(options_);
     if (writes()) lock(resume_->run);
@@ -83,6 +98,7 @@ class Trainer {
     std::error_code ignored;
     if (!run.empty() && fs::is_directory(run, ignored)) lock(run);
     check_run_folder(options_);
+    if (launcher_) launcher_->set_place_checked();
   }
 
   void lock(const fs::path& run) {
@@ -124,6 +140,8 @@ class Trainer {
     result_.forecast = session.forecast();
     result_.compile_seconds = session.compile_seconds();
     result_.arena_bytes = session.engine().arena_bytes();
+    if (launcher_ && options_.keeps_peer_checkpoints())
+      peers_.emplace(*launcher_, rank(), is_alone() ? 1 : communicator_->ranks());
     if (options_.writes_samples()) samples_.emplace(options_, *open_->dataset().tokenizer);
   }
 
@@ -141,7 +159,7 @@ class Trainer {
     if (!is_alone()) result_.run_dir = gather_texts(*communicator_, result_.run_dir.string())[0];
     if (!writes()) return;
     lock(result_.run_dir);
-    if (!resume_) {
+    if (!resume_ && !goes_on_from_memory()) {
       check_run_folder(options_);  // again: another process may have been there since
       if (options_.overwrite) remove_old_run(result_.run_dir);
       record_options();
@@ -154,27 +172,38 @@ class Trainer {
   }
 
   void load_weights() {
-    if (!resume_) {
+    if (goes_on_from_memory()) {
+      open_->load(*peers_);
+    } else if (resume_) {
+      open_->load(resume_->checkpoint);
+    } else {
       open_->initialise();
       if (writes()) log_.emplace(result_.run_dir, options_, open_->model().sizes(), nullptr);
+      publish_folder();
       return;
     }
-    open_->load(resume_->checkpoint);
     if (!is_alone()) communicator_->barrier();  // before the folder changes
     if (writes()) {
       record_options();
       set_later_checkpoints_aside();
       log_.emplace(result_.run_dir, options_, open_->model().sizes(), &state());
+      publish_folder();
     }
     read_own_log();
     if (!is_alone()) communicator_->barrier();
     if (state().last) note_score(*state().last);
-    say(fmt::format("resumed at step {} from {}", state().step, resume_->checkpoint.string()));
+    say(fmt::format("resumed at step {} from {}", state().step,
+                    goes_on_from_memory() ? "memory" : resume_->checkpoint.string()));
+  }
+
+  // From here on the launcher can start the ranks again where they were.
+  void publish_folder() {
+    if (launcher_ && writes()) launcher_->set_folder(result_.run_dir.string());
   }
 
   // What a resumed run does otherwise than the process that wrote its checkpoint.
   void note_changes() {
-    if (!resume_) return;
+    if (!resume_ || goes_on_from_memory()) return;
     const std::vector<OptionChange> changes = changes_on_resume(at_checkpoint_, options_);
     if (changes.empty()) return;
     if (log_) log_->changed(state().step, changes);
@@ -228,6 +257,7 @@ class Trainer {
 
     for (;;) {
       const int64_t step = state().step;
+      if (launcher_) launcher_->set_step(rank(), step);
       const bool last = step >= options_.max_steps;
       // The last step is evaluated like those before, and before anything of it is written.
       if (last || due(step, options_.interval(options_.eval_steps))) evaluate();
@@ -235,13 +265,19 @@ class Trainer {
         write_samples();
       result_.signal = machine::SignalGuard::received();
       result_.was_stopped = observer_ != nullptr && observer_->wants_stop();
-      stop_together();
+      keeps_now_ = peers_ && (options_.peer_checkpoint_steps < 0
+                                  ? since_kept_.seconds() >= kKeepEvery * keep_seconds_
+                                  : due(step, options_.peer_checkpoint_steps));
+      decide_together();
       const bool ends = last || result_.signal != 0 || result_.was_stopped;
       const bool keeps_best = options_.load_best_model_at_end && state().best_step == step;
       if (step > first &&
           (ends || keeps_best || due(step, options_.interval(options_.save_steps)))) {
         state().seconds = seconds_before_ + since_start.seconds();
         save();
+      } else if (step > first && keeps_now_) {
+        state().seconds = seconds_before_ + since_start.seconds();
+        keep_in_memory();
       }
       if (ends) break;
 
@@ -300,18 +336,20 @@ class Trainer {
     return is_alone() ? Communicator::Traffic() : communicator_->traffic();
   }
 
-  // What one rank was told, all of them do.
-  void stop_together() {
+  // What one rank was told, all of them do; the first one has the clock.
+  void decide_together() {
     if (is_alone()) return;
     struct Told {
       int signal = 0;
-      bool stop = false;
+      bool stop = false, keeps = false;
     };
-    for (const Told& told :
-         communicator_->gather_values(Told{result_.signal, result_.was_stopped})) {
+    const std::vector<Told> all =
+        communicator_->gather_values(Told{result_.signal, result_.was_stopped, keeps_now_});
+    for (const Told& told : all) {
       if (result_.signal == 0) result_.signal = told.signal;
       result_.was_stopped = result_.was_stopped || told.stop;
     }
+    keeps_now_ = all[0].keeps;
   }
   // A signal stops one rank at once, several of them after the same step.
   bool stops_at_once() const { return is_alone() && machine::SignalGuard::received() != 0; }
@@ -438,11 +476,22 @@ class Trainer {
     watch_memory();
   }
 
+  void note_log() {
+    if (!log_) return;
+    log_->flush();
+    state().log_bytes = log_->bytes();
+  }
+
+  void keep_in_memory() {
+    const Stopwatch watch;
+    note_log();
+    open_->keep_in(*peers_);
+    keep_seconds_ = watch.seconds();
+    since_kept_.restart();
+  }
+
   void save() {
-    if (log_) {
-      log_->flush();
-      state().log_bytes = log_->bytes();
-    }
+    note_log();
     open_->save_checkpoint_in(result_.run_dir);
   }
   bool was_interrupted() const { return result_.signal != 0 || result_.was_stopped; }
@@ -519,6 +568,11 @@ class Trainer {
   TrainOptions at_checkpoint_;  // with which the checkpoint was written
   int64_t resume_step_ = 0;     // of the checkpoint
   int64_t mapped_peak_ = 0;     // of mapped inputs, as far as it was seen
+  std::optional<LauncherMemory> launcher_;  // of --elastic
+  std::optional<PeerCheckpoints> peers_;
+  bool keeps_now_ = false;   // this step as a peer checkpoint
+  double keep_seconds_ = 0;  // that the last one took
+  Stopwatch since_kept_;
   std::optional<OpenRun> open_;
   std::optional<TextSamples> samples_;
   std::optional<RunLog> log_;
