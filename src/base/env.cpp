@@ -61,6 +61,8 @@ constexpr Variable kVariables[] = {
     {"OMPI_COMM_WORLD_LOCAL_RANK", "Open MPI: as LOCAL_RANK"},
     {"OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI: as LOCAL_WORLD_SIZE"},
     {"OMPI_MCA_ess_base_jobid", "Open MPI: names the run"},
+    {"OMPI_MCA_orte_jobfam_session_dir", "Open MPI: its files of this job on this host"},
+    {"OMPI_MCA_orte_top_session_dir", "Open MPI: its files of all jobs on this host"},
     {"PMI_RANK", "MPICH, Intel MPI: as RANK"},
     {"PMI_SIZE", "MPICH, Intel MPI: as WORLD_SIZE"},
     {"MPI_LOCALRANKID", "MPICH, Intel MPI: as LOCAL_RANK"},

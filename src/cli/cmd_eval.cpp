@@ -12,6 +12,7 @@
 #include "base/tell.h"
 #include "base/terminal/progress.h"
 #include "cli/commands.h"
+#include "cli/join_ranks.h"
 #include "cli/model_option.h"
 #include "data/corpus.h"
 #include "formats/json_file.h"
@@ -101,10 +102,13 @@ nlohmann::ordered_json json_number(double x) {
   return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json();
 }
 
-int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder& model) {
+int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder& model,
+                        Communicator* communicator) {
   const Backend backend = machine::backend_for(options.device);
   const infer::Memory memory = memory_of(options, "a smaller --batch-size, a smaller --context");
-  const Source source = open_source(options, *model.tokenizer, backend, memory);
+  std::optional<Source> source;
+  run_on_all(communicator,
+             [&] { source = open_source(options, *model.tokenizer, backend, memory); });
   EvalProgress progress(options);
   infer::EvaluateOptions e;
   e.batch_size = options.batch_size;
@@ -114,8 +118,10 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   e.precision = precision.dtype;
   e.quantization = precision.quantization;
   e.memory = memory;
-  e.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
-  const infer::Evaluation r = infer::evaluate(model, source.tokens, backend, e);
+  e.communicator = communicator;
+  if (is_first_rank(communicator))
+    e.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
+  const infer::Evaluation r = infer::evaluate(model, source->tokens, backend, e);
   progress.finish();
 
   const double bits = r.loss * static_cast<double>(r.tokens) / std::log(2.0);
@@ -125,8 +131,8 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
     j["perplexity"] = r.perplexity;
     j["tokens"] = r.tokens;
     if (!r.fault.empty()) j["reason"] = r.fault;
-    if (source.bytes > 0 && r.fault.empty())
-      j["bits_per_byte"] = bits / static_cast<double>(source.bytes);
+    if (source->bytes > 0 && r.fault.empty())
+      j["bits_per_byte"] = bits / static_cast<double>(source->bytes);
     j["seconds"] = r.seconds;
     j["tokens_per_second"] = static_cast<double>(r.tokens) / r.seconds;
     j["process_peak_bytes"] = peak_resident_bytes();
@@ -137,10 +143,10 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   if (options.json) return 0;
   fmt::print("{}: loss {:.4f}, perplexity {:.3f}{} on {} of {} ({:.0f} tokens/s)\n",
              model.folder.string(), r.loss, r.perplexity,
-             source.bytes > 0
-                 ? fmt::format(", {:.4f} bits per byte", bits / static_cast<double>(source.bytes))
+             source->bytes > 0
+                 ? fmt::format(", {:.4f} bits per byte", bits / static_cast<double>(source->bytes))
                  : "",
-             counted(r.tokens, "token"), source.description,
+             counted(r.tokens, "token"), source->description,
              static_cast<double>(r.tokens) / r.seconds);
   return 0;
 }
@@ -237,7 +243,8 @@ int say_evaluation(const infer::EvalOptions& options, const infer::TaskEvaluatio
 }
 
 infer::TaskEvaluationOptions task_options(const infer::EvalOptions& options,
-                                          const io::ModelFolder& model, EvalProgress& progress) {
+                                          const io::ModelFolder& model, EvalProgress& progress,
+                                          Communicator* communicator) {
   infer::TaskEvaluationOptions e;
   e.batch_size = options.batch_size;
   e.context = options.context;
@@ -246,22 +253,28 @@ infer::TaskEvaluationOptions task_options(const infer::EvalOptions& options,
   e.precision = precision.dtype;
   e.quantization = precision.quantization;
   e.memory = memory_of(options, "a smaller --batch-size, a smaller --context");
-  e.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
+  e.communicator = communicator;
+  if (is_first_rank(communicator))
+    e.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
   return e;
 }
 
-int eval_masked_model(const infer::EvalOptions& options, const io::ModelFolder& model) {
+int eval_masked_model(const infer::EvalOptions& options, const io::ModelFolder& model,
+                      Communicator* communicator) {
   const Backend backend = machine::backend_for(options.device);
   EvalProgress progress(options);
-  const infer::TaskEvaluationOptions e = task_options(options, model, progress);
-  const Source source = open_source(options, *model.tokenizer, backend, e.memory);
+  const infer::TaskEvaluationOptions e = task_options(options, model, progress, communicator);
+  std::optional<Source> source;
+  run_on_all(communicator,
+             [&] { source = open_source(options, *model.tokenizer, backend, e.memory); });
   const infer::TaskEvaluation r =
-      infer::evaluate_masked(model, source.tokens, options.mlm_probability, backend, e);
+      infer::evaluate_masked(model, source->tokens, options.mlm_probability, backend, e);
   progress.finish();
-  return say_evaluation(options, r, model, "masked tokens", source.description);
+  return say_evaluation(options, r, model, "masked tokens", source->description);
 }
 
-int eval_task_model(const infer::EvalOptions& options, const io::ModelFolder& model) {
+int eval_task_model(const infer::EvalOptions& options, const io::ModelFolder& model,
+                    Communicator* communicator) {
   std::vector<std::string> files = options.data;
   files.insert(files.end(), options.text.begin(), options.text.end());
   if (files.size() != 1)
@@ -274,18 +287,20 @@ int eval_task_model(const infer::EvalOptions& options, const io::ModelFolder& mo
   f.label_column = options.label_column;
   f.header = io::header_from_name(options.header);
   f.quoting = io::quoting_from_name(options.quoting);
-  const io::LabelledFile file = infer::read_file_for(*model.definition, files[0], f);
+  io::LabelledFile file;
+  run_on_all(communicator, [&] { file = infer::read_file_for(*model.definition, files[0], f); });
   const Backend backend = machine::backend_for(options.device);
   EvalProgress progress(options);
-  const infer::TaskEvaluation r =
-      infer::evaluate_task(model, file, backend, task_options(options, model, progress));
+  const infer::TaskEvaluation r = infer::evaluate_task(
+      model, file, backend, task_options(options, model, progress, communicator));
   progress.finish();
   return say_evaluation(options, r, model, file.kind == io::LabelKind::kTags ? "words" : "texts",
                         file.name);
 }
 
-int eval_pictures(const infer::EvalOptions& options, const fs::path& folder) {
-  const io::ModelFolder model = io::open_model(folder, {.reads_tokenizer = false});
+int eval_pictures(const infer::EvalOptions& options, const io::ModelFolder& model,
+                  Communicator* communicator) {
+  const fs::path& folder = model.folder;
   const models::Task task = model.definition->task();
   if (task.head != models::Head::classes)
     user_error("{}: its model gives feature vectors, which have no loss", folder.string());
@@ -304,21 +319,24 @@ int eval_pictures(const infer::EvalOptions& options, const fs::path& folder) {
   refuse(options.quoting != usual.quoting, "quoting");
   refuse(options.truncate != usual.truncate, "no-truncate");
   refuse(options.mlm_probability != usual.mlm_probability, "mlm-probability");
-  const io::ImageSet set = io::open_images_to_evaluate(options.data[0], {.classes = task.labels});
+  std::optional<io::ImageSet> set;
+  run_on_all(communicator,
+             [&] { set = io::open_images_to_evaluate(options.data[0], {.classes = task.labels}); });
   EvalProgress progress(options);
-  infer::TaskEvaluationOptions e = task_options(options, model, progress);
+  infer::TaskEvaluationOptions e = task_options(options, model, progress, communicator);
   e.memory = memory_of(options, "a smaller --batch-size");
   const infer::TaskEvaluation r =
-      infer::evaluate_pictures(model, set, machine::backend_for(options.device),
+      infer::evaluate_pictures(model, *set, machine::backend_for(options.device),
                                {.run = {.precision = e.precision,
                                         .quantization = e.quantization,
                                         .batch_size = options.batch_size,
                                         .memory = e.memory},
                                 .skip_bad_images = options.skip_bad_images,
                                 .max_pixels = options.max_pixels,
-                                .progress = e.progress});
+                                .progress = e.progress,
+                                .communicator = communicator});
   progress.finish();
-  return say_evaluation(options, r, model, "pictures", set.what());
+  return say_evaluation(options, r, model, "pictures", set->what());
 }
 
 /// Options that do nothing for a model are refused.
@@ -341,25 +359,44 @@ void check_options_for(const infer::EvalOptions& o, models::Head head, const std
     refuse("mlm-probability");
 }
 
-}  // namespace
-
-int eval_main(const infer::EvalOptions& options) {
+/// The model that --model names; one for pictures has no tokenizer.
+std::unique_ptr<io::ModelFolder> open_evaluated(const infer::EvalOptions& options) {
   const fs::path folder = find_named_model(options.model);
-  if (io::read_definition(folder)->sees_pictures()) return eval_pictures(options, folder);
-  const io::ModelFolder model = io::open_model(folder);
+  const bool sees_pictures = io::read_definition(folder)->sees_pictures();
+  return std::make_unique<io::ModelFolder>(io::open_model(
+      folder,
+      {.reads_tokenizer = !sees_pictures, .adapters = io::parse_adapters(options.adapter)}));
+}
+
+int eval(const infer::EvalOptions& options, const io::ModelFolder& model,
+         Communicator* communicator) {
+  if (model.definition->sees_pictures()) return eval_pictures(options, model, communicator);
   const models::Head head = model.definition->task().head;
   check_options_for(options, head, model.folder.string());
   switch (head) {
     case models::Head::next_token:
-      return eval_language_model(options, model);
+      return eval_language_model(options, model, communicator);
     case models::Head::masked_token:
-      return eval_masked_model(options, model);
+      return eval_masked_model(options, model, communicator);
     case models::Head::embedding:
       user_error("{}: its model is for {}, which have no loss; compare vectors of `brrr embed`",
                  model.folder.string(), models::description(head));
     default:
-      return eval_task_model(options, model);
+      return eval_task_model(options, model, communicator);
   }
+}
+
+}  // namespace
+
+int eval_main(const infer::EvalOptions& options) {
+  Communicator* ranks = nullptr;
+  return share_work(
+      options.threads,
+      [&](Communicator* communicator) {
+        ranks = communicator;
+        return open_evaluated(options);
+      },
+      [&](const io::ModelFolder& model) { return eval(options, model, ranks); });
 }
 
 }  // namespace brrr::cli

@@ -32,7 +32,8 @@ namespace {
 
 struct ExportOptions {
   std::string model;
-  std::string format;  // "": as the name of the output says
+  std::vector<std::string> adapter;  // merged into the model
+  std::string format;                // "": as the name of the output says
   std::string output;
   std::string type;      // of a GGUF file; "": as the weights are stored
   int64_t length = 0;    // 0: the model's context
@@ -55,6 +56,9 @@ const OptionTable<ExportOptions>& export_table() {
     t.text(
         "model", &O::model, "MODEL",
         "run, checkpoint or model folder, or GGUF, ONNX or .brrr file (default: the newest run)");
+    t.list("adapter", &O::adapter, false, "FOLDER[=SCALE]...",
+           "low-rank adapter to merge into the model first, and a factor of its scale",
+           {"lora", "peft"});
     t.choice(
         "format", &O::format, {{"onnx"}, {"gguf"}, {"brrr"}, {"safetensors"}}, "NAME",
         "onnx: for any runtime; gguf: for llama.cpp; brrr: one file with the graph and the "
@@ -236,7 +240,8 @@ std::map<std::string, HostTensor> known_inputs(const ExportOptions& o, const Run
 
 onnx::TrialSource source_of(const ExportOptions& o) {
   if (!is_module_file(o.model))
-    return infer::model_source(open_exchange_model(o.model), o.kv_cache);
+    return infer::model_source(open_exchange_model(o.model, io::parse_adapters(o.adapter)),
+                               o.kv_cache);
   if (o.kv_cache) usage_error("--kv-cache works only with a model's folder; got {}", o.model);
   const std::shared_ptr<const Runnable> module = modules::open_module(o.model);
   return onnx::module_source(module, read_sizes(o.sizes), known_inputs(o, *module));
@@ -429,7 +434,8 @@ int export_brrr(const ExportOptions& o) {
     program = with_advice(o, [&] { return program_of_file(trial); });
     weight = trial.source.weight;
   } else {
-    const std::shared_ptr<const io::ModelFolder> folder = open_exchange_model(o.model);
+    const std::shared_ptr<const io::ModelFolder> folder =
+        open_exchange_model(o.model, io::parse_adapters(o.adapter));
     program = program_of_model(o, *folder);
     weight = [weights = std::make_shared<infer::FolderWeights>(folder)](std::string_view name) {
       return weights->get(name);
@@ -452,7 +458,10 @@ int export_brrr(const ExportOptions& o) {
 int run_export(const Arguments& args) {
   const ExportOptions options = export_options(args);
   use_threads(options.threads);
-  if (options.format == "gguf") return export_gguf(options.model, options.type, options.output);
+  if (is_module_file(options.model) && !options.adapter.empty())
+    usage_error("--adapter needs a model's folder; got {}", options.model);
+  if (options.format == "gguf")
+    return export_gguf(options.model, options.adapter, options.type, options.output);
   if (options.format == "safetensors") return export_state_dict(options.model, options.output);
   return options.format == "onnx" ? export_onnx(options) : export_brrr(options);
 }

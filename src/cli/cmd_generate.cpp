@@ -102,7 +102,8 @@ void print_samples(const infer::GenerateOptions& options, const io::ModelFolder&
 
 int generate_main(const infer::GenerateOptions& options) {
   if (is_module_file(options.model)) return generate_with_file(options);
-  const io::ModelFolder model = open_named_model(options.model);
+  const io::ModelFolder model =
+      open_named_model(options.model, {.adapters = io::parse_adapters(options.adapter)});
   if (!options.prompts.empty()) return generate_many(options, model);
   std::optional<io::ChatTemplate> chat;
   if (options.chat) chat = chat_template_of(model, !options.tools.empty());

@@ -15,6 +15,7 @@
 #include "insight/plan/plan.h"
 #include "insight/plan/runnable_plan.h"
 #include "machine/device.h"
+#include "models/adapters/adapted_model.h"
 #include "train/options/rank_options.h"
 
 namespace brrr::cli {
@@ -230,6 +231,18 @@ int compare_stages(const train::TrainOptions& given, const train::FitContext& co
   return 0;
 }
 
+/// The same run without its adapter: all weights are trained.
+insight::FullTuning full_tuning(const train::TrainOptions& options,
+                                const train::FitContext& context, const models::ModelPtr& base) {
+  train::TrainOptions o = options;
+  o.lora_r = 0;
+  o.dump_graph.clear();
+  train::FitContext full = context;
+  full.model = base;
+  const train::Plan plan = train::plan_of(o, full);
+  return {plan.arena.total(), plan.process.resident(), full.speed ? plan.ms : 0};
+}
+
 int run_plan(const Arguments& typed) {
   const Arguments args = with_model_as_word(typed);
   if (module_named(args) || asks_for_inference(args)) return plan_inference(args);
@@ -289,6 +302,8 @@ int run_plan(const Arguments& typed) {
     explain(summary(session->step_program().graph(), session->step_program().dispatch()));
   insight::RunPlan planned =
       insight::analyse(plan, context.model, *session, context.speed, own.kv_cache);
+  if (const models::AdaptedModel* adapted = context.model->adapted())
+    planned.full = full_tuning(o, context, adapted->base());
   if (own.kernels)
     insight::add_kernels(planned, *session, insight::parse_kernel_rates(own.kernel_rates));
   if (!own.svg.empty()) write_named_file(own.svg, insight::memory_picture(planned));

@@ -46,7 +46,8 @@ std::string use_of(const train::TrainResult& r) {
   const std::string program = env::program(), model = shell_word(r.run_dir.string());
   switch (r.task.head) {
     case models::Head::next_token:
-      return fmt::format("{} generate --model {}", program, model);
+      return fmt::format("{} generate --model {}{}", program, model,
+                         train::learns_chat(r.options) ? " --chat" : "");
     case models::Head::masked_token:
       return fmt::format("echo 'A text with a [MASK] in it.' | {} fill-mask --model {}", program,
                          model);
@@ -96,7 +97,8 @@ void print_summary(const train::TrainResult& r) {
       mib * static_cast<double>(r.process_forecast.resident()));
   if (!r.health_summary.empty()) tell("health: {}\n", r.health_summary);
   const std::string run = r.run_dir.string();
-  tell("model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
+  tell("model {0}/{1}   curve {0}/loss.svg   log {0}/log.jsonl\n", run,
+       io::holds_adapter(r.run_dir) ? io::kAdapterWeights : io::kSingleWeights);
   tell("next: {0}   {1} report {2}{3}\n", use_of(r), env::program(), shell_word(run),
        quantisation_of(r));
 }

@@ -275,6 +275,7 @@ const std::vector<Command>& commands() {
       run_command(),
       export_command(),
       quantize_command(),
+      merge_command(),
       plan_command(),
       ladder_command(),
       profile_command(),

@@ -59,6 +59,7 @@ Command profile_command();
 Command report_command();
 Command export_command();
 Command quantize_command();
+Command merge_command();
 Command run_command();
 Command runs_command();
 Command info_command();

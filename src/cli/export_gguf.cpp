@@ -7,6 +7,7 @@
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/model_option.h"
+#include "folders/adapters/adapter_folder.h"
 #include "folders/gguf/gguf_export.h"
 #include "folders/sentence_folder.h"
 
@@ -14,13 +15,14 @@ namespace brrr::cli {
 namespace {
 
 /// The model with its tokenizer; an encoder with the pooling that its folder says.
-io::ModelFolder open_for_gguf(const std::string& name) {
+io::ModelFolder open_for_gguf(const std::string& name,
+                              const std::vector<io::ChosenAdapter>& adapters) {
   const fs::path folder = find_named_model(name);
   const models::ModelPtr definition = io::read_definition(folder);
   refuse_pictures(*definition, folder, "written as a GGUF file");
   const models::Head head = definition->task().head;
   if (head != models::Head::embedding && head != models::Head::masked_token)
-    return io::open_model(folder);
+    return io::merged(io::open_model(folder, {.adapters = adapters}));
   const io::SentenceSettings settings = io::read_sentence_settings(folder);
   if (!settings.layers.empty() || settings.table)
     user_error(
@@ -29,7 +31,8 @@ io::ModelFolder open_for_gguf(const std::string& name) {
         (folder / "modules.json").string());
   if (head == models::Head::masked_token)
     tell("note: the head that fills masks is left out, as llama.cpp has none\n");
-  return io::open_model(settings.model, {.task = settings.task, .head = io::TaskHead::fresh});
+  return io::merged(io::open_model(
+      settings.model, {.task = settings.task, .head = io::TaskHead::fresh, .adapters = adapters}));
 }
 
 /// Throws UserError where the disk has no room for the file.
@@ -47,11 +50,12 @@ void check_free(const std::string& output, uint64_t bytes) {
 
 std::string gguf_types_text() { return fmt::format("{}", fmt::join(io::gguf_file_kinds(), ", ")); }
 
-int export_gguf(const std::string& model, const std::string& type, const std::string& output) {
+int export_gguf(const std::string& model, const std::vector<std::string>& adapters,
+                const std::string& type, const std::string& output) {
   const auto given = io::gguf_file_kind(type);
   if (!type.empty() && !given)
     usage_error("--type: expected one of {}; got '{}'", gguf_types_text(), type);
-  const io::ModelFolder folder = open_for_gguf(model);
+  const io::ModelFolder folder = open_for_gguf(model, io::parse_adapters(adapters));
   const io::GgufFileKind kind = given ? *given : io::GgufExport::stored_kind(folder);
   const io::GgufExport plan(folder, kind);
   for (const std::string& note : plan.notes()) tell("note: {}\n", note);

@@ -71,9 +71,8 @@ struct ForeignOption {
 
 const std::vector<ForeignOption>& options_of_others() {
   constexpr const char* kAdapters =
-      "there are no LoRA adapters yet: training updates every weight; leave it out, and see "
-      "--optim "
-      "adafactor and --rematerialize for what saves memory";
+      "`brrr train --lora-r N` trains an adapter, and generate, eval, embed, classify, fill-mask, "
+      "rerank, export and merge take it as --adapter FOLDER";
   constexpr const char* kBits =
       "weights are not loaded in 8 or 4 bits yet; leave it out, and see --precision bf16";
   constexpr const char* kLayers =
@@ -98,9 +97,11 @@ const std::vector<ForeignOption>& options_of_others() {
       {{"-sys", "--system-prompt"}, {"system"}},
       {{"-ngl", "--n-gpu-layers", "--gpu-layers"}, {}, kLayers},
       {{"--device-map"}, {}, kLayers},
-      {{"--lora", "--lora-r", "--lora-rank", "--lora-alpha", "--lora-dropout",
-        "--lora-target-modules", "--lora-path", "--lora-modules", "--peft-model", "--adapter"},
-       {},
+      {{"--lora", "--lora-scaled", "--lora-path", "--lora-modules", "--peft-model", "--adapter"},
+       {"adapter"},
+       kAdapters},
+      {{"--lora-r", "--lora-rank", "--lora-alpha", "--lora-dropout", "--lora-target-modules"},
+       {"lora-r"},
        kAdapters},
       {{"--use-peft", "--use-lora", "--qlora"}, {}, kAdapters},
       {{"--onnx"}, {}, "`brrr export MODEL --format onnx` writes ONNX"},

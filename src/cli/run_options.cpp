@@ -10,6 +10,7 @@
 #include "cli/model_option.h"
 #include "folders/model_folder.h"
 #include "insight/profile/timed_step.h"
+#include "train/options/lora_options.h"
 #include "train/parts.h"
 #include "train/prepare_run.h"
 #include "train/trainer.h"
@@ -62,7 +63,7 @@ models::ModelPtr definition_of(const fs::path& folder, train::TrainOptions& o) {
   const models::ModelPtr model = io::read_definition(folder);
   if (!o.was_given("context")) o.context = model->sizes().context;
   train::adopt_definition(o, *model, folder.string());
-  return model->with_dropout(o.dropout);
+  return train::with_adapter(o, model->with_dropout(o.dropout), nullptr);
 }
 
 /// The same for --init-from, which goes by the options that are given, as `train` does.
@@ -202,7 +203,7 @@ void adopt_folder(train::TrainOptions& options) {
       folder, options,
       train::learns_pictures(options)
           ? train::open_for_pictures(train::load_pictures(options, known, folder), *known)
-      : options.task.empty()
+      : !train::learns_labels(options)
           ? train::open_for_text(*known)
           : train::open_for(train::read_task_files(options, known.get(), false), *known));
 }
@@ -237,7 +238,7 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
     run.model = train::with_loss_of(o, run.model);
     return run;
   }
-  if (!o.task.empty() && !of_folder) {
+  if (train::learns_labels(o) && !of_folder) {
     const models::ModelPtr known = run.folder.empty() ? nullptr : io::read_definition(run.folder);
     auto files = train::read_task_files(o, known.get(), false);
     if (known) run.model = definition_to_start_from(run.folder, o, train::open_for(files, *known));

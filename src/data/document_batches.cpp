@@ -102,9 +102,11 @@ PackedRows pack_rows(std::span<const int64_t> lengths, int64_t capacity, int64_t
 }
 
 DocumentBatches::DocumentBatches(const TokenSource& source, const std::vector<Document>& documents,
-                                 const BatchOptions& options)
-    : source_(source), options_(options) {
+                                 const BatchOptions& options, std::span<const uint8_t> learnt)
+    : source_(source), learnt_(learnt), options_(options) {
   check_options(options);
+  BRRR_CHECK(learnt.empty() || std::ssize(learnt) == source.tokens(), "{} marks for {} tokens",
+             learnt.size(), source.tokens());
   const int64_t T = options.context;
   rows_.reserve(static_cast<size_t>(document_rows(documents, T)));
   for (const Document& d : documents)
@@ -135,16 +137,26 @@ std::string DocumentBatches::fingerprint() const {
   const std::string source = source_.fingerprint();
   hash.update(source.data(), source.size());
   hash.update(rows_.data(), rows_.size() * sizeof(Row));
+  hash.update(learnt_.data(), learnt_.size());
   if (packed_) hash.update(packed_->order.data(), packed_->order.size() * sizeof(uint32_t));
   return hash.finish_hex();
 }
 
-void DocumentBatches::read_row(const Row& row, std::span<int32_t> inputs,
-                               std::span<int32_t> targets) const {
+int64_t DocumentBatches::read_row(const Row& row, std::span<int32_t> inputs,
+                                  std::span<int32_t> targets) const {
   source_.read(row.offset, inputs);
   source_.read(row.offset + 1, targets);
   source_.check_ids(inputs, row.offset, options_.vocab);
   source_.check_ids(targets, row.offset + 1, options_.vocab);
+  if (learnt_.empty()) return row.length;
+  int64_t scored = 0;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (learnt_[static_cast<size_t>(row.offset) + 1 + i] != 0)
+      ++scored;
+    else
+      targets[i] = kIgnoreId;
+  }
+  return scored;
 }
 
 void DocumentBatches::fill(int64_t index, Batch& batch) const {
@@ -154,8 +166,7 @@ void DocumentBatches::fill(int64_t index, Batch& batch) const {
     for (size_t b = 0; b < rows.size(); ++b) {
       const Row& row = rows_[rows[b]];
       const auto n = static_cast<size_t>(row.length), begin = b * static_cast<size_t>(T);
-      read_row(row, all.tokens.subspan(begin, n), all.targets.subspan(begin, n));
-      batch.count += row.length;
+      batch.count += read_row(row, all.tokens.subspan(begin, n), all.targets.subspan(begin, n));
     }
     return;
   }
@@ -171,8 +182,8 @@ void DocumentBatches::fill(int64_t index, Batch& batch) const {
   batch.count = 0;
   for (size_t i = 0; i < chosen.size(); ++i) {
     const auto n = static_cast<size_t>(lengths[i]);
-    read_row(rows_[chosen[i]], tokens.subspan(begins[i], n), targets.subspan(begins[i], n));
-    batch.count += lengths[i];
+    batch.count +=
+        read_row(rows_[chosen[i]], tokens.subspan(begins[i], n), targets.subspan(begins[i], n));
   }
 }
 

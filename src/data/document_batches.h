@@ -55,9 +55,11 @@ PackedRows pack_rows(std::span<const int64_t> lengths, int64_t capacity, int64_t
 class DocumentBatches final : public BatchSource {
  public:
   /// Rows come in the order of options.mode (RowOrder). Documents of fewer than two tokens have no
-  /// target and are skipped. `source` must outlive this. Throws UserError if no document is left.
+  /// target and are skipped. `learnt`: of each token of the source, 1 where it is scored as a
+  /// target; empty: all are. Source and `learnt` must outlive this. Throws UserError if no document
+  /// is left.
   DocumentBatches(const TokenSource& source, const std::vector<Document>& documents,
-                  const BatchOptions& options);
+                  const BatchOptions& options, std::span<const uint8_t> learnt = {});
 
   void fill(int64_t index, Batch& batch) const override;
   int64_t epoch_of(int64_t index) const override { return order_->epoch_of(index); }
@@ -70,9 +72,11 @@ class DocumentBatches final : public BatchSource {
   struct Row {
     int64_t offset, length;  // inputs [offset, offset + length), targets one further on
   };
-  void read_row(const Row& row, std::span<int32_t> inputs, std::span<int32_t> targets) const;
+  /// Returns how many targets are scored.
+  int64_t read_row(const Row& row, std::span<int32_t> inputs, std::span<int32_t> targets) const;
 
   const TokenSource& source_;
+  std::span<const uint8_t> learnt_;
   BatchOptions options_;
   std::vector<Row> rows_;
   std::optional<PackedRows> packed_;  // packing of rows_ into flat rows

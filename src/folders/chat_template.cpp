@@ -11,7 +11,6 @@
 namespace brrr::io {
 namespace {
 
-constexpr const char* kTemplateFile = "chat_template.jinja";
 constexpr const char* kConfigFile = "tokenizer_config.json";
 
 /// The object of a file; empty where there is none.
@@ -87,50 +86,59 @@ jinja::Template::Variables tokens_in_gguf(const GgufFile& file) {
 
 namespace {
 
-/// A list of objects, which keep the order of their keys: templates write them out.
-nlohmann::ordered_json objects_in(const fs::path& file, const char* what) {
-  nlohmann::ordered_json list = parse_ordered_json(read_file(file), file.string());
+/// Refuses what is no list of objects. Objects keep the order of their keys: templates write them.
+void check_objects(const nlohmann::ordered_json& list, const std::string& where, const char* what) {
   if (!list.is_array())
-    user_error("{}: it holds {}; expected a list of {}", file.string(), describe(Json(list)), what);
+    user_error("{}: it holds {}; expected a list of {}", where, describe(Json(list)), what);
   for (size_t i = 0; i < list.size(); ++i)
     if (!list[i].is_object())
-      user_error("{}: entry {} is {}; expected an object: it is a list of {}", file.string(), i + 1,
+      user_error("{}: entry {} is {}; expected an object: it is a list of {}", where, i + 1,
                  describe(Json(list[i])), what);
-  return list;
 }
 
-jinja::Value value_of(const nlohmann::ordered_json& json, const fs::path& file) {
+jinja::Value value_of(const nlohmann::ordered_json& json, const std::string& where) {
   try {
     return jinja::Value::from_json(json);
   } catch (const UserError& e) {
-    user_error("{}: {}", file.string(), e.what());
+    user_error("{}: {}", where, e.what());
   }
 }
 
 }  // namespace
 
-std::vector<ChatMessage> read_messages(const fs::path& file) {
+std::vector<ChatMessage> messages_of(const nlohmann::ordered_json& list, const std::string& where) {
   std::vector<ChatMessage> messages;
-  const nlohmann::ordered_json list = objects_in(file, "messages");
-  if (list.empty()) user_error("{}: it has no message; expected at least one", file.string());
+  check_objects(list, where, "messages");
+  if (list.empty()) user_error("{}: it has no message; expected at least one", where);
   for (size_t i = 0; i < list.size(); ++i) {
     const auto role = list[i].find("role"), content = list[i].find("content");
     if (role == list[i].end() || !role->is_string())
-      user_error("{}: message {} has no \"role\"; expected a string such as \"user\"",
-                 file.string(), i + 1);
+      user_error("{}: message {} has no \"role\"; expected a string such as \"user\"", where,
+                 i + 1);
     ChatMessage& message = messages.emplace_back();
     message.role = role->get<std::string>();
     if (content != list[i].end() && content->is_string())
       message.content = content->get<std::string>();
-    message.whole = value_of(list[i], file);
+    message.whole = value_of(list[i], where);
   }
   return messages;
 }
 
-jinja::Value read_tools(const fs::path& file) { return value_of(objects_in(file, "tools"), file); }
+std::vector<ChatMessage> read_messages(const fs::path& file) {
+  return messages_of(parse_ordered_json(read_file(file), file.string()), file.string());
+}
+
+jinja::Value tools_of(const nlohmann::ordered_json& list, const std::string& where) {
+  check_objects(list, where, "tools");
+  return value_of(list, where);
+}
+
+jinja::Value read_tools(const fs::path& file) {
+  return tools_of(parse_ordered_json(read_file(file), file.string()), file.string());
+}
 
 std::optional<std::string> chat_template_text(const fs::path& folder) {
-  const fs::path file = folder / kTemplateFile, config_file = folder / kConfigFile;
+  const fs::path file = folder / kChatTemplate, config_file = folder / kConfigFile;
   std::error_code ignored;
   if (fs::exists(file, ignored)) return read_file(file);
   return template_in(object_in(config_file), config_file.string(), false);
@@ -141,23 +149,28 @@ std::optional<ChatTemplate> ChatTemplate::read(const fs::path& folder, bool with
     const GgufFile file(folder);
     const auto text = template_in_gguf(file, with_tools);
     if (!text) return std::nullopt;
-    return ChatTemplate(jinja::Template(*text, folder.string() + ", tokenizer.chat_template"),
-                        tokens_in_gguf(file));
+    return ChatTemplate(*text, folder.string() + ", tokenizer.chat_template", tokens_in_gguf(file));
   }
-  const fs::path file = folder / kTemplateFile, config_file = folder / kConfigFile;
+  const fs::path file = folder / kChatTemplate, config_file = folder / kConfigFile;
   const Json config = object_in(config_file);
   std::error_code ignored;
   const bool has_file = fs::exists(file, ignored);
   const std::optional<std::string> text =
       has_file ? read_file(file) : template_in(config, config_file.string(), with_tools);
   if (!text) return std::nullopt;
-  return ChatTemplate(
-      jinja::Template(*text, has_file ? file.string() : config_file.string() + ", chat_template"),
-      tokens_in(config, object_in(folder / "special_tokens_map.json")));
+  return ChatTemplate(*text, has_file ? file.string() : config_file.string() + ", chat_template",
+                      tokens_in(config, object_in(folder / "special_tokens_map.json")));
 }
 
-std::string ChatTemplate::render(const std::vector<ChatMessage>& messages, const std::tm& now,
-                                 const jinja::Value& tools) const {
+ChatTemplate::ChatTemplate(const std::string& text, const std::string& name, const fs::path& folder)
+    : ChatTemplate(text, name,
+                   is_gguf_file(folder)
+                       ? tokens_in_gguf(GgufFile(folder))
+                       : tokens_in(object_in(folder / kConfigFile),
+                                   object_in(folder / "special_tokens_map.json"))) {}
+
+jinja::MarkedText ChatTemplate::render_marked(const std::vector<ChatMessage>& messages, bool asks,
+                                              const std::tm& now, const jinja::Value& tools) const {
   std::vector<jinja::Value> list;
   for (const ChatMessage& message : messages)
     list.push_back(
@@ -168,8 +181,8 @@ std::string ChatTemplate::render(const std::vector<ChatMessage>& messages, const
   variables.emplace_back("messages", jinja::Value::list(std::move(list)));
   variables.emplace_back("tools", tools);
   variables.emplace_back("documents", jinja::Value());
-  variables.emplace_back("add_generation_prompt", jinja::Value(true));
-  return template_.render(variables, now);
+  variables.emplace_back("add_generation_prompt", jinja::Value(asks));
+  return template_.render_marked(variables, now);
 }
 
 }  // namespace brrr::io

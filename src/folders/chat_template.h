@@ -7,11 +7,16 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "base/file.h"
 #include "text/jinja/template.h"
 #include "text/jinja/value.h"
 
 namespace brrr::io {
+
+/// The file of a folder with its template; before tokenizer_config.json, if both have one.
+inline constexpr const char* kChatTemplate = "chat_template.jinja";
 
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant"
@@ -20,11 +25,14 @@ struct ChatMessage {
   jinja::Value whole = {};
 };
 
-/// The messages of a file: a list of objects with a string as "role". Throws UserError, with the
-/// file's name, for anything else.
+/// The messages of a list of objects that have a string as "role". `where` names it in errors.
+/// Throws UserError for anything else.
+std::vector<ChatMessage> messages_of(const nlohmann::ordered_json& list, const std::string& where);
+/// The messages of a file that is such a list.
 std::vector<ChatMessage> read_messages(const fs::path& file);
-/// The tools of a file: a list of objects. Throws UserError, with the file's name, for anything
-/// else.
+/// Tools are a list of objects. Throws UserError for anything else.
+jinja::Value tools_of(const nlohmann::ordered_json& list, const std::string& where);
+/// The tools of a file that is such a list.
 jinja::Value read_tools(const fs::path& file);
 
 /// The text of the template of a folder (not of a GGUF file) for conversations without tools;
@@ -39,15 +47,26 @@ class ChatTemplate {
   /// Throws UserError for a template that cannot be read, and for files of another form.
   static std::optional<ChatTemplate> read(const fs::path& folder, bool with_tools = false);
 
+  /// A template by itself; `name` stands for it in errors. Special tokens are those of the folder.
+  ChatTemplate(const std::string& text, const std::string& name, const fs::path& folder);
+
   /// The text of the conversation up to where the next answer begins; special tokens stand in it by
   /// name. Throws UserError for a conversation that the template refuses.
   std::string render(const std::vector<ChatMessage>& messages, const std::tm& now,
-                     const jinja::Value& tools = {}) const;
+                     const jinja::Value& tools = {}) const {
+    return render_marked(messages, true, now, tools).text;
+  }
+  /// The same with the places of the answers where the template marks them (`generation` blocks).
+  /// Without `asks`, the text ends with the last message.
+  jinja::MarkedText render_marked(const std::vector<ChatMessage>& messages, bool asks,
+                                  const std::tm& now, const jinja::Value& tools = {}) const;
+  const std::string& text() const { return text_; }
 
  private:
-  ChatTemplate(jinja::Template text, jinja::Template::Variables tokens)
-      : template_(std::move(text)), tokens_(std::move(tokens)) {}
+  ChatTemplate(const std::string& text, const std::string& name, jinja::Template::Variables tokens)
+      : text_(text), template_(text, name), tokens_(std::move(tokens)) {}
 
+  std::string text_;
   jinja::Template template_;
   jinja::Template::Variables tokens_;  // "bos_token" and the like
 };

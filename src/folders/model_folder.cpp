@@ -7,6 +7,7 @@
 #include "base/cache.h"
 #include "base/options.h"
 #include "base/tell.h"
+#include "folders/adapters/adapter_folder.h"
 #include "folders/checkpoint.h"
 #include "folders/gguf/gguf_config.h"
 #include "folders/hub/hub.h"
@@ -39,7 +40,8 @@ constexpr const char* kModel = "model.safetensors";
 
 /// The files that the model of a folder is read from, as far as they are there.
 std::vector<std::string> files_of_model(const fs::path& folder) {
-  std::vector<std::string> names{kModel, kConfig, kGenerationConfig};
+  std::vector<std::string> names{kModel, kAdapterWeights, kAdapterConfig, kConfig,
+                                 kGenerationConfig};
   for (const std::string_view name : tokenizer_file_names()) names.emplace_back(name);
   std::erase_if(names, [&](const std::string& name) {
     std::error_code ignored;
@@ -66,7 +68,7 @@ std::map<std::string, FileSum> read_checksums(const fs::path& folder) {
   const auto expect = [&](bool holds) {
     if (!holds) fail(record.string() + ": expected the size and the checksum of each file");
   };
-  expect(json.is_object() && json.contains(kModel));
+  expect(json.is_object() && (json.contains(kModel) || json.contains(kAdapterWeights)));
   for (const auto& [name, entry] : json.items()) {
     expect(fs::path(name).filename() == name && entry.is_object());
     const Json bytes = entry.value("bytes", Json()), crc = entry.value("crc32c", Json());
@@ -97,7 +99,8 @@ void check_file(const fs::path& folder, const std::string& name, const FileSum& 
 
 void check_model(const fs::path& folder) {
   std::error_code ignored;
-  if (!fs::exists(folder / kModel, ignored)) return;  // it was converted, or moved away
+  // It was converted, or moved away.
+  if (!fs::exists(folder / kModel, ignored) && !holds_adapter(folder)) return;
   for (const auto& [name, sum] : read_checksums(folder)) check_file(folder, name, sum);
 }
 
@@ -209,7 +212,9 @@ Definition definition_of(const fs::path& folder) {
 
 }  // namespace
 
-models::ModelPtr read_definition(const fs::path& folder) { return definition_of(folder).model; }
+models::ModelPtr read_definition(const fs::path& folder) {
+  return holds_adapter(folder) ? read_adapter_definition(folder) : definition_of(folder).model;
+}
 
 void check_readable(const fs::path& folder) {
   const models::ModelPtr model = read_definition(folder);
@@ -297,6 +302,8 @@ bool holds_integers(const fs::path& folder) {
 ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   if (fs::exists(folder / "manifest.json")) open_checkpoint(folder);
   check_model(folder);
+  if (holds_adapter(folder)) return open_adapter_folder(folder, options);
+  if (!options.adapters.empty()) return open_with_adapters(folder, options);
   ModelFolder model;
   model.folder = folder;
   Definition definition = definition_of(folder);

@@ -21,6 +21,8 @@ namespace brrr::io {
 /// How pictures become the input of a model, as transformers' image processors write it.
 inline constexpr const char* kPreprocessorConfig = "preprocessor_config.json";
 
+struct AdapterBase;
+
 struct ModelFolder {
   fs::path folder;
   models::ModelPtr definition;
@@ -35,6 +37,8 @@ struct ModelFolder {
   std::string layout;  // QuantizedWeights::layout
   /// The parameters that a GGUF file has in blocks of integers; null: none.
   std::shared_ptr<const BlockParameters> blocks = {};
+  /// The model that the adapters were trained over, of one with adapters; else null.
+  std::shared_ptr<const AdapterBase> adapter_base = {};
 
   /// Whether the folder has weights in integers.
   bool has_integers() const { return quantization || blocks; }
@@ -76,6 +80,15 @@ void check_readable(const fs::path& folder);
 /// The tokenizer of a folder, or of one file, that a user named, verified as open_model() does.
 std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& path);
 
+/// An adapter to put on a model (folders/adapters/adapter_folder.h).
+struct ChosenAdapter {
+  fs::path folder;
+  double weight = 1;  // a further factor of its scale
+};
+/// Reads "FOLDER" or "FOLDER=WEIGHT". Throws UserError (exit 2).
+ChosenAdapter parse_adapter(const std::string& text);
+std::vector<ChosenAdapter> parse_adapters(const std::vector<std::string>& texts);
+
 /// What to make of a model that is opened.
 struct OpenOptions {
   /// The task instead of the one in config.json.
@@ -84,6 +97,8 @@ struct OpenOptions {
   /// Off: for what reads no text. The folder need not have a tokenizer. On, a model for pictures is
   /// refused.
   bool reads_tokenizer = true;
+  /// On top of the model, which may have one already.
+  std::vector<ChosenAdapter> adapters = {};
 };
 
 /// Opens it. Checkpoint folders, and models with checksums, are verified first. The tokenizer's

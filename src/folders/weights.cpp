@@ -5,6 +5,8 @@
 
 #include "base/errors.h"
 #include "base/human.h"
+#include "folders/adapters/adapter_folder.h"
+#include "folders/model_tensors.h"
 #include "folders/quantized/quantized_folder.h"
 #include "formats/json_file.h"
 
@@ -122,9 +124,10 @@ std::set<std::string> shards_of_index(const fs::path& index) { return read_index
 
 bool holds_model(const fs::path& folder) {
   std::error_code ignored;
-  return fs::exists(folder / "config.json", ignored) &&
-         (fs::exists(folder / kSingleWeights, ignored) ||
-          fs::exists(folder / kWeightIndex, ignored));
+  return (fs::exists(folder / "config.json", ignored) &&
+          (fs::exists(folder / kSingleWeights, ignored) ||
+           fs::exists(folder / kWeightIndex, ignored))) ||
+         holds_adapter(folder);
 }
 
 void refuse_pickled(const fs::path& folder) {
@@ -263,6 +266,7 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
 
 std::shared_ptr<const WeightList> open_weights(const fs::path& folder, const models::Model& model,
                                                TaskHead head) {
+  if (holds_adapter(folder)) return open_adapter_weights(folder, model);
   return match_tensors(open_weight_source(folder), model, head);
 }
 
@@ -277,16 +281,15 @@ bool has_other_head(const WeightSource& files, const models::Model& model) {
          std::memcmp(head->bytes.data(), table->bytes.data(), head->bytes.size()) != 0;
 }
 
-void write_model_files(const fs::path& folder, const models::Model& model,
-                       std::span<const TensorView> tensors, const TensorContent& content) {
+ModelTensors model_tensors(const models::Model& model, std::span<const TensorView> tensors) {
   const std::vector<models::ParameterInfo> parameters = model.parameters();
   BRRR_CHECK(tensors.size() == parameters.size(), "{} tensors, expected {}", tensors.size(),
              parameters.size());
   std::map<std::string_view, const TensorView*> by_name;
-  DType stored = DType::f32;
+  ModelTensors all;
   for (const TensorView& t : tensors) {
     by_name[t.name] = &t;
-    if (t.dtype == DType::bf16) stored = DType::bf16;
+    if (t.dtype == DType::bf16) all.stored = DType::bf16;
   }
   for (const models::ParameterInfo& p : parameters) {
     const auto at = by_name.find(p.name);
@@ -294,23 +297,34 @@ void write_model_files(const fs::path& folder, const models::Model& model,
     BRRR_CHECK(at->second->shape == p.shape, "{} has shape {}, expected {}", p.name,
                at->second->shape.str(), p.shape.str());
   }
-  std::vector<TensorView> all(tensors.begin(), tensors.end());
-  std::vector<std::byte> zeros;
+  all.tensors.assign(tensors.begin(), tensors.end());
   const auto absent = model.file_names().zeros;
+  const auto size_of = [&](const Shape& shape) {
+    return static_cast<size_t>(shape.elements()) * bytes_of(all.stored);
+  };
   for (const auto& [name, shape] : absent)
-    zeros.resize(std::max(zeros.size(), static_cast<size_t>(shape.elements()) * bytes_of(stored)));
+    all.zeros.resize(std::max(all.zeros.size(), size_of(shape)));
   for (const auto& [name, shape] : absent)
-    all.push_back(
-        {name, stored, shape,
-         std::span(zeros).first(static_cast<size_t>(shape.elements()) * bytes_of(stored))});
+    all.tensors.push_back({name, all.stored, shape, std::span(all.zeros).first(size_of(shape))});
   // transformers before version 5 refuses a file that does not say which framework its layout is
   // of.
-  const auto content_of = [&](const TensorView& t) {
-    return by_name.contains(t.name) ? content(t) : t.bytes;
-  };
-  write_safetensors(folder / kSingleWeights, all, {{"format", "pt"}},
-                    content ? content_of : TensorContent());
+  all.metadata = {{"format", "pt"}};
+  return all;
+}
+
+void write_model_config(const fs::path& folder, const models::Model& model, DType stored) {
   write_file_atomically(folder / "config.json", model.config_json(stored));
+}
+
+void write_model_files(const fs::path& folder, const models::Model& model,
+                       std::span<const TensorView> tensors, const TensorContent& content) {
+  const ModelTensors all = model_tensors(model, tensors);
+  const auto content_of = [&](const TensorView& t) {
+    return t.bytes.empty() && t.shape.elements() > 0 ? content(t) : t.bytes;
+  };
+  write_safetensors(folder / kSingleWeights, all.tensors, all.metadata,
+                    content ? content_of : TensorContent());
+  write_model_config(folder, model, all.stored);
 }
 
 }  // namespace brrr::io

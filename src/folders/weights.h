@@ -44,8 +44,10 @@ class WeightFiles final : public WeightSource {
   std::map<std::string, const TensorView*, std::less<>> shard_tensors_;  // of several files
 };
 
-/// Whether the folder has a config.json and weights.
+/// Whether the folder has a config.json and weights, or an adapter, which names its base.
 bool holds_model(const fs::path& folder);
+/// Whether it is the folder of an adapter (folders/adapters/adapter_folder.h).
+bool holds_adapter(const fs::path& folder);
 
 /// Throws UserError, which says how to convert them, for a folder with PyTorch's own weight files
 /// and no others.

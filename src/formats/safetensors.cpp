@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "base/human.h"
 #include "formats/json_file.h"
+#include "formats/safetensors_layout.h"
 
 namespace brrr::io {
 namespace {
@@ -230,44 +231,51 @@ std::vector<const TensorView*> in_file_order(std::span<const TensorView> tensors
   return order;
 }
 
-void write_safetensors(const fs::path& path, std::span<const TensorView> tensors,
-                       const Metadata& metadata, const TensorContent& content) {
-  const auto size_of = [](const TensorView& t) {
-    return static_cast<uint64_t>(t.shape.elements()) * bytes_of(t.dtype);
-  };
-  for (const TensorView& t : tensors) {
-    BRRR_CHECK(t.name != kMetadataKey && !t.name.empty(), "tensor name '{}'", t.name);
-    BRRR_CHECK(content || t.bytes.size() == size_of(t), "tensor {} of {}{} has {} bytes", t.name,
-               name_of(t.dtype), t.shape.str(), t.bytes.size());
-  }
-  const std::vector<const TensorView*> order = in_file_order(tensors);
-
+SafetensorsLayout layout_of(std::span<const TensorView> tensors, const Metadata& metadata) {
+  SafetensorsLayout layout;
   std::string header = "{";
   if (!metadata.empty()) header += fmt::format("\"{}\":{},", kMetadataKey, Json(metadata).dump());
   uint64_t offset = 0;
   std::map<std::string_view, int> seen;
-  for (const TensorView* t : order) {
+  for (const TensorView* t : in_file_order(tensors)) {
+    BRRR_CHECK(t->name != kMetadataKey && !t->name.empty(), "tensor name '{}'", t->name);
     BRRR_CHECK(seen[t->name]++ == 0, "two tensors are called {}", t->name);
-    const uint64_t end = offset + size_of(*t);
+    const auto bytes = static_cast<uint64_t>(t->shape.elements()) * bytes_of(t->dtype);
     header += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}},",
-                          Json(t->name).dump(), format_name(t->dtype), t->shape.str(), offset, end);
-    offset = end;
+                          Json(t->name).dump(), format_name(t->dtype), t->shape.str(), offset,
+                          offset + bytes);
+    layout.places.push_back({t, offset, bytes});
+    offset += bytes;
   }
   if (header.back() == ',') header.pop_back();
   header += '}';
   header.append((kDataAlignment - (kLengthBytes + header.size()) % kDataAlignment) % kDataAlignment,
                 ' ');
   BRRR_CHECK(header.size() <= kLargestHeader, "a safetensors header of {} bytes", header.size());
-
-  NewFile file(path);
   const uint64_t header_bytes = header.size();
-  file.out().write(&header_bytes, sizeof(header_bytes));
-  file.out().write(header);
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (i == order.size() / 2) fault_point("safetensors.write");
-    const std::span<const std::byte> bytes = content ? content(*order[i]) : order[i]->bytes;
-    BRRR_CHECK(bytes.size() == size_of(*order[i]), "tensor {} has {} bytes", order[i]->name,
-               bytes.size());
+  layout.head.assign(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes);
+  layout.head += header;
+  for (SafetensorsLayout::Place& place : layout.places) place.begin += layout.head.size();
+  layout.bytes = layout.head.size() + offset;
+  return layout;
+}
+
+void write_safetensors(const fs::path& path, std::span<const TensorView> tensors,
+                       const Metadata& metadata, const TensorContent& content) {
+  const SafetensorsLayout layout = layout_of(tensors, metadata);
+  const auto check_size = [](const SafetensorsLayout::Place& place, size_t bytes) {
+    BRRR_CHECK(bytes == place.bytes, "tensor {} of {}{} has {} bytes", place.tensor->name,
+               name_of(place.tensor->dtype), place.tensor->shape.str(), bytes);
+  };
+  if (!content)
+    for (const auto& place : layout.places) check_size(place, place.tensor->bytes.size());
+  NewFile file(path);
+  file.out().write(layout.head);
+  for (size_t i = 0; i < layout.places.size(); ++i) {
+    if (i == layout.places.size() / 2) fault_point("safetensors.write");
+    const TensorView& tensor = *layout.places[i].tensor;
+    const std::span<const std::byte> bytes = content ? content(tensor) : tensor.bytes;
+    check_size(layout.places[i], bytes.size());
     file.out().write(bytes.data(), bytes.size());
   }
   file.commit();

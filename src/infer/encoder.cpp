@@ -7,10 +7,12 @@
 
 #include "backend/cpu/target.h"
 #include "base/human.h"
+#include "base/integers.h"
 #include "data/row_order.h"
 #include "infer/model_runnable.h"
 #include "models/encoder.h"
 #include "models/exchange_names.h"
+#include "runtime/ranks/shared_work.h"
 
 namespace brrr::infer {
 namespace {
@@ -25,6 +27,8 @@ constexpr std::array kTokenOutputs{exchange_names::kLastHidden, "token_embedding
 constexpr const char* kLogits = "logits";
 // What lies beside an output of tokens while it is pooled: a copy in the graph, its masked form.
 constexpr int64_t kCopiesOfTokens = 3;
+// Batches that each rank gets of the rows of one call, if they are not smaller than this.
+constexpr int64_t kBatchesOfRank = 2, kLeastTokensOfBatch = 256;
 
 std::string names_of(const std::vector<Port>& ports) {
   std::string names;
@@ -71,7 +75,9 @@ Encoder::Encoder(const models::ModelPtr& model, const Backend& backend,
 
 Encoder::Encoder(const std::shared_ptr<const Runnable>& runnable, const Backend& backend,
                  EncoderTask task, const EncoderOptions& options)
-    : task_(std::move(task)), limits_{.tokens = options.batch_tokens, .rows = options.batch_size} {
+    : task_(std::move(task)),
+      limits_{.tokens = options.batch_tokens, .rows = options.batch_size},
+      communicator_(options.communicator) {
   find_inputs(*runnable);
   find_output(*runnable);
   const bool pools = task_.task.head == Head::embedding && !is_pooled_;
@@ -323,13 +329,53 @@ void Encoder::refuse(const Shape& shape, const std::string& expected) const {
 
 void Encoder::run(std::span<const EncoderRow> rows, const OnRow& on_row) {
   for (const EncoderRow& row : rows) check(row);
-  std::function<int64_t(int64_t)> padded;
-  if (!is_flat_)
-    padded = [&](int64_t longest) {
-      return fixed_length_.value_or(padded_length(longest, task_.context));
-    };
-  run_in_batches(rows, limits_, padded,
+  if (communicator_ != nullptr) return run_divided(rows, on_row);
+  run_in_batches(rows, limits_, padding(),
                  [&](std::span<const size_t> chosen) { run_batch(rows, chosen, on_row); });
+}
+
+std::function<int64_t(int64_t)> Encoder::padding() const {
+  if (is_flat_) return {};
+  return [this](int64_t longest) {
+    return fixed_length_.value_or(padded_length(longest, task_.context));
+  };
+}
+
+void Encoder::run_divided(std::span<const EncoderRow> rows, const OnRow& on_row) {
+  BatchLimits limits = limits_;
+  // Without padding a row has the same bits in any batch, so that there may be enough batches for
+  // all ranks. Padded rows lie in the batches of a single process.
+  if (is_flat_) {
+    int64_t tokens = 0;
+    for (const EncoderRow& row : rows) tokens += std::ssize(row.ids);
+    const int64_t each = ceil_div(tokens, kBatchesOfRank * communicator_->ranks());
+    limits.tokens = std::min(limits.tokens, std::max(each, kLeastTokensOfBatch));
+  }
+  std::vector<std::vector<size_t>> batches;
+  run_in_batches(rows, limits, padding(), [&](std::span<const size_t> chosen) {
+    batches.emplace_back(chosen.begin(), chosen.end());
+  });
+  const int64_t count = std::ssize(batches);
+  divide_pieces(
+      communicator_, count, std::max<int64_t>(1, ceil_div(count, communicator_->ranks())),
+      [&](int64_t piece) {
+        std::vector<EncoderRow> own;
+        for (const size_t row : batches[static_cast<size_t>(piece)]) own.push_back(rows[row]);
+        std::vector<std::vector<float>> results(own.size());
+        run_in_batches(own, limits_, padding(), [&](std::span<const size_t> chosen) {
+          run_batch(own, chosen, [&](size_t row, std::span<const float> numbers) {
+            results[row].assign(numbers.begin(), numbers.end());
+          });
+        });
+        Packed packed;
+        for (const std::vector<float>& numbers : results) packed.put<float>(numbers);
+        return packed;
+      },
+      [&](int64_t piece, Packed& packed) {
+        for (const size_t row : batches[static_cast<size_t>(piece)])
+          on_row(row, packed.take<float>());
+        return true;
+      });
 }
 
 void Encoder::run_batch(std::span<const EncoderRow> rows, std::span<const size_t> chosen,

@@ -15,6 +15,10 @@
 #include "models/model.h"
 #include "passes/weights/weight_choice.h"
 
+namespace brrr {
+class Communicator;
+}
+
 namespace brrr::infer {
 
 struct EncoderOptions {
@@ -24,6 +28,9 @@ struct EncoderOptions {
   int64_t batch_tokens = BatchLimits().tokens;  // the most tokens; a longer text goes alone
   Memory memory = {};
   int64_t beside = 0;  // bytes of that memory which the caller's texts and results take
+  /// Divides the batches of run() among these ranks, which all call it with the same rows and all
+  /// get all results. Null: this process computes them alone.
+  Communicator* communicator = nullptr;
 };
 
 /// What is read of a text, and what is made of it.
@@ -93,6 +100,9 @@ class Encoder final : public Embedder {
                   int64_t first) const;
   /// What the Runnable gives, as f32.
   OutputView output_of(const Batch& batch);
+  /// The tokens of a row that is padded to the longest of its batch; empty: rows are not padded.
+  std::function<int64_t(int64_t longest)> padding() const;
+  void run_divided(std::span<const EncoderRow> rows, const OnRow& on_row);
   void run_batch(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
                  const OnRow& on_row);
   /// [B, width()] of the vectors of tokens.
@@ -101,6 +111,7 @@ class Encoder final : public Embedder {
 
   EncoderTask task_;
   BatchLimits limits_;
+  Communicator* communicator_ = nullptr;
   std::vector<Input> inputs_;
   std::string output_;
   DType output_dtype_ = DType::f32;

@@ -7,10 +7,19 @@
 #include "base/clock.h"
 #include "base/human.h"
 #include "data/loader.h"
+#include "data/strided_batches.h"
+#include "data/window_batches.h"
 #include "infer/runner.h"
 #include "runtime/made_inputs.h"
+#include "runtime/ranks/shared_work.h"
 
 namespace brrr::infer {
+namespace {
+
+// Of each rank: few enough that a loss which is no number ends the evaluation soon.
+constexpr int64_t kBatchesBetweenExchanges = 8;
+
+}  // namespace
 
 std::string fault_of_loss(double loss, const io::ModelFolder& model) {
   const std::string what =
@@ -63,16 +72,26 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   how.passes = for_inference(options.precision, options.quantization);
   // The batches ahead, one in the hands of the worker, and the current one; tokens and targets.
   const int64_t batches_held = l.workers * (l.prefetch_factor + 1) + 1;
-  Runner runner(loss, backend, how, counting_all(options.memory),
-                batches_held * l.batch * l.context * 2 * int64_t{sizeof(int32_t)});
   PortValues inputs = make_inputs(*loss, {}, {}).values;  // overwritten by each batch
-  runner.prepare(inputs);
+  std::optional<Runner> runner;
+  run_on_all(options.communicator, [&] {
+    runner.emplace(loss, backend, how, counting_all(options.memory),
+                   batches_held * l.batch * l.context * 2 * int64_t{sizeof(int32_t)});
+    runner->prepare(inputs);
+  });
   inputs.insert_or_assign("loss_scale", HostTensor::of<float>({}, {1}));
 
-  io::Loader loader(tokens, l);
-  Evaluation result;
-  const int64_t batches = loader.batches_per_pass();
-  for (int64_t i = 0; i < batches; ++i) {
+  Communicator* const communicator = options.communicator;
+  auto windows = std::make_unique<io::WindowBatches>(tokens, l);
+  const int64_t batches = windows->batches_per_pass();
+  io::Loader loader(std::make_unique<io::StridedBatches>(std::move(windows), rank_of(communicator),
+                                                         ranks_of(communicator)),
+                    l);
+  struct BatchLoss {
+    double loss = 0;
+    int64_t tokens = 0;
+  };
+  const auto loss_of_next = [&] {
     const io::Batch& batch = loader.next();
     for (const io::Batch::Tensor& t : batch.tensors)
       if (const auto input = inputs.find(t.name); input != inputs.end()) {
@@ -85,14 +104,24 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
             std::memcpy(to.data() + at * int64_t{sizeof(int32_t)}, &*options.begin,
                         sizeof(int32_t));
       }
-    result.loss += runner.run_in_place(inputs).numbers[0];
-    result.tokens += batch.count;
-    if (options.progress) options.progress(i + 1, batches);
-    if (!std::isfinite(result.loss)) {  // no later batch can mend it
-      result.fault = fault_of_loss(result.loss, model);
-      break;
-    }
-  }
+    return BatchLoss{runner->run_in_place(inputs).numbers[0], batch.count};
+  };
+  Evaluation result;
+  const bool is_finite = divide_pieces(
+      communicator, batches, kBatchesBetweenExchanges,
+      [&](int64_t) {
+        Packed packed;
+        packed.put_value(loss_of_next());
+        return packed;
+      },
+      [&](int64_t batch, Packed& packed) {
+        const auto [of_batch, of_tokens] = packed.take_value<BatchLoss>();
+        result.loss += of_batch;
+        result.tokens += of_tokens;
+        if (options.progress) options.progress(batch + 1, batches);
+        return std::isfinite(result.loss);  // no later batch can mend it
+      });
+  if (!is_finite) result.fault = fault_of_loss(result.loss, model);
   result.loss /= static_cast<double>(result.tokens);
   result.perplexity = std::exp(result.loss);
   result.seconds = watch.seconds();

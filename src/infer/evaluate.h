@@ -5,6 +5,7 @@
 // before the window.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,10 @@
 #include "infer/room.h"
 #include "passes/weights/weight_choice.h"
 #include "runtime/backend.h"
+
+namespace brrr {
+class Communicator;
+}
 
 namespace brrr::infer {
 
@@ -32,6 +37,8 @@ struct EvaluateOptions {
   WeightQuantization quantization = {};  // of weights
   Memory memory = {};                    // that it may take; by default any
   std::function<void(int64_t done, int64_t total)> progress = {};  // in batches
+  /// Divides the batches among these ranks, which all get the whole result. Null: no others.
+  Communicator* communicator = nullptr;
 };
 
 /// The token that the tokenizer puts before every text; nothing where it puts none.

@@ -11,6 +11,7 @@
 #include "formats/json_file.h"
 #include "infer/encoder.h"
 #include "infer/generator.h"
+#include "runtime/ranks/shared_work.h"
 
 namespace brrr::infer {
 
@@ -34,6 +35,7 @@ namespace {
 using models::Head;
 
 constexpr size_t kTextsAtOnce = 256;
+constexpr int64_t kRowsBetweenExchanges = 16;  // of masked tokens, of each rank
 
 io::LabelKind kind_of(Head head) {
   return head == Head::values          ? io::LabelKind::kValues
@@ -93,13 +95,20 @@ void add_row(io::TaskMetrics& metrics, io::LabelKind kind, const io::EncodedRow&
   metrics.add(outputs, batch);
 }
 
-Encoder encoder_for(const io::ModelFolder& model, const Backend& backend,
-                    const TaskEvaluationOptions& options) {
-  return Encoder(model.definition, backend, model.weights,
-                 {.precision = options.precision,
-                  .quantization = options.quantization,
-                  .batch_size = options.batch_size,
-                  .memory = options.memory});
+/// `communicator`: divides the batches of the encoder.
+std::unique_ptr<Encoder> encoder_for(const io::ModelFolder& model, const Backend& backend,
+                                     const TaskEvaluationOptions& options,
+                                     Communicator* communicator) {
+  std::unique_ptr<Encoder> encoder;
+  run_on_all(options.communicator, [&] {
+    encoder = std::make_unique<Encoder>(model.definition, backend, model.weights,
+                                        EncoderOptions{.precision = options.precision,
+                                                       .quantization = options.quantization,
+                                                       .batch_size = options.batch_size,
+                                                       .memory = options.memory,
+                                                       .communicator = communicator});
+  });
+  return encoder;
 }
 
 int64_t context_of(const io::ModelFolder& model, const TaskEvaluationOptions& options) {
@@ -155,7 +164,8 @@ TaskEvaluation evaluate_task(const io::ModelFolder& model, const io::LabelledFil
   const io::EncodedFile encoded =
       io::encode_labelled(file, *model.tokenizer, context_of(model, options), options.truncate);
   const auto metrics = io::make_task_metrics(file.kind, task.labels, std::ssize(task.labels));
-  Encoder encoder = encoder_for(model, backend, options);
+  const std::unique_ptr<Encoder> encoder =
+      encoder_for(model, backend, options, options.communicator);
   TaskEvaluation result;
   result.notes = file.notes;
   result.notes.insert(result.notes.end(), encoded.notes.begin(), encoded.notes.end());
@@ -166,7 +176,7 @@ TaskEvaluation evaluate_task(const io::ModelFolder& model, const io::LabelledFil
     for (const io::EncodedRow& row : chosen) rows.push_back({row.ids, row.types});
     // Kept until all are there: the order of a file is that of its metrics.
     std::vector<std::vector<float>> outputs(count);
-    encoder.run(rows, [&](size_t row, std::span<const float> numbers) {
+    encoder->run(rows, [&](size_t row, std::span<const float> numbers) {
       outputs[row].assign(numbers.begin(), numbers.end());
     });
     for (size_t i = 0; i < count; ++i) {
@@ -201,33 +211,49 @@ TaskEvaluation evaluate_masked(const io::ModelFolder& model, const io::TokenSour
   const io::MaskedBatches rows(
       std::make_unique<io::WindowBatches>(tokens, io::MaskedBatches::options_for_text(b)), b,
       masks);
-  Encoder encoder = encoder_for(model, backend, options);
+  const std::unique_ptr<Encoder> encoder =
+      encoder_for(model, backend, options, nullptr);  // rows are divided here
   TaskEvaluation result;
   int64_t right = 0;
   io::Batch batch;
   const int64_t count = rows.batches_per_pass();
-  for (int64_t i = 0; i < count; ++i) {
+  // The losses of a row's masked tokens, and how many of them are predicted.
+  const auto score_row = [&](int64_t i) {
     rows.fill(i, batch);
     const std::vector<int32_t>& targets = batch.ids("targets");
     const auto length = static_cast<size_t>(batch.ids("lengths").at(0));
     std::vector<int32_t> places;
     for (size_t t = 0; t < length; ++t)
       if (targets[t] != io::kIgnoreId) places.push_back(static_cast<int32_t>(t));
-    if (places.empty()) continue;
-    const std::span<const float> logits =
-        encoder.logits_at({std::span(batch.ids("tokens")).first(length), {}}, places);
-    check_logits(logits, tokens.description());
-    const size_t V = logits.size() / places.size();
-    for (size_t p = 0; p < places.size(); ++p) {
-      const auto row = logits.subspan(p * V, V);
-      const int32_t truth = targets[static_cast<size_t>(places[p])];
-      result.loss += cross_entropy_of(row, truth);
-      right += std::max_element(row.begin(), row.end()) - row.begin() == truth;
+    std::vector<double> losses;
+    int64_t right_here = 0;
+    if (!places.empty()) {
+      const std::span<const float> logits =
+          encoder->logits_at({std::span(batch.ids("tokens")).first(length), {}}, places);
+      check_logits(logits, tokens.description());
+      const size_t V = logits.size() / places.size();
+      for (size_t p = 0; p < places.size(); ++p) {
+        const auto row = logits.subspan(p * V, V);
+        const int32_t truth = targets[static_cast<size_t>(places[p])];
+        losses.push_back(cross_entropy_of(row, truth));
+        right_here += std::max_element(row.begin(), row.end()) - row.begin() == truth;
+      }
     }
-    result.scored += std::ssize(places);
-    ++result.texts;
-    if (options.progress) options.progress(i + 1, count);
-  }
+    Packed packed;
+    packed.put<double>(losses);
+    packed.put_value(right_here);
+    return packed;
+  };
+  divide_pieces(options.communicator, count, kRowsBetweenExchanges, score_row,
+                [&](int64_t i, Packed& packed) {
+                  const std::vector<double> losses = packed.take<double>();
+                  for (const double loss : losses) result.loss += loss;
+                  right += packed.take_value<int64_t>();
+                  result.scored += std::ssize(losses);
+                  result.texts += !losses.empty();
+                  if (options.progress) options.progress(i + 1, count);
+                  return true;
+                });
   finish(result, watch);
   const auto scored = static_cast<double>(std::max<int64_t>(1, result.scored));
   result.metrics = {{"accuracy", static_cast<double>(right) / scored},

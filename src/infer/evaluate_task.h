@@ -16,6 +16,10 @@
 #include "passes/weights/weight_choice.h"
 #include "runtime/backend.h"
 
+namespace brrr {
+class Communicator;
+}
+
 namespace brrr::infer {
 
 struct TaskEvaluationOptions {
@@ -26,6 +30,8 @@ struct TaskEvaluationOptions {
   WeightQuantization quantization = {};  // of weights
   Memory memory = {};
   std::function<void(int64_t done, int64_t total)> progress = {};  // in texts or rows
+  /// Divides the batches among these ranks, which all get the whole result. Null: no others.
+  Communicator* communicator = nullptr;
 };
 
 struct TaskEvaluation {

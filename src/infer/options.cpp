@@ -26,9 +26,18 @@ constexpr const char* kEmbedModelHelp =
     "its cache does not have it (default: the newest run)";
 
 template <typename T>
+void add_adapter_row(OptionTable<T>& t) {
+  t.list("adapter", &T::adapter, false, "FOLDER[=SCALE]...",
+         "low-rank adapter to put on the model, as `brrr train --lora-r` or PEFT writes it, and a "
+         "factor of its scale; several are added",
+         {"lora", "peft"});
+}
+
+template <typename T>
 void add_text_rows(OptionTable<T>& t, const char* model_help = kModelHelp) {
   t.group("input");
   t.text("model", &T::model, "FOLDER", model_help, {"model-name-or-path"});
+  add_adapter_row(t);
   t.list("text", &T::text, false, "FILE...",
          "files with one text per line (default: standard input)");
   t.flag("truncate", &T::truncate,
@@ -100,6 +109,7 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     OptionTable<O> t;
     t.group("input");
     t.text("model", &O::model, "FOLDER", kGenerateModelHelp, {"out-dir", "model-name-or-path"});
+    add_adapter_row(t);
     t.text("prompt", &O::prompt, "TEXT",
            "text to continue; \"\": begin with the model's begin-of-text token", {"start"});
     t.text("prompt-file", &O::prompt_file, "FILE",
@@ -253,6 +263,7 @@ const OptionTable<EvalOptions>& eval_option_table() {
     OptionTable<O> t;
     t.group("input");
     t.text("model", &O::model, "FOLDER", kModelHelp, {"out-dir", "model-name-or-path"});
+    add_adapter_row(t);
     t.list("text", &O::text, false, "FILE...",
            "text files and folders to measure on; for a model with a task its file of texts and "
            "labels (.csv, .tsv, .jsonl)",

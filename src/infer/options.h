@@ -17,6 +17,7 @@ namespace brrr::infer {
 struct GenerateOptions {
   std::string model;  // "": the newest run folder; else a run, checkpoint or model folder, or
                       // the name of a model in the Hugging Face cache
+  std::vector<std::string> adapter;  // folders of adapters to put on it, "FOLDER=SCALE"
   /// What is continued; "": the model's begin-of-text token. When it is not given, tokenizers that
   /// begin texts with such a token begin there, others with this newline.
   std::string prompt = "\n";
@@ -72,8 +73,9 @@ GenerateOptions resolve_generate(const KeyValues& given);
 
 struct EvalOptions {
   std::string model;
-  std::vector<std::string> text;  // files and folders; of a model with a task its file of labels
-  std::vector<std::string> data;  // token shards; or the file of labels
+  std::vector<std::string> adapter;  // as GenerateOptions has it
+  std::vector<std::string> text;     // files and folders; of a model with a task its file of labels
+  std::vector<std::string> data;     // token shards; or the file of labels
   // How the file of labels is read, as in TrainOptions; text_column also names the field of a
   // .jsonl text.
   std::string text_column, text2_column, label_column;
@@ -103,7 +105,8 @@ EvalOptions resolve_eval(const KeyValues& given);
 /// What `brrr embed`, `brrr classify`, `brrr fill-mask` and `brrr rerank` share: texts, one to a
 /// line.
 struct TextsOptions {
-  std::string model;              // as GenerateOptions has it
+  std::string model;  // as GenerateOptions has it
+  std::vector<std::string> adapter;
   std::vector<std::string> text;  // files with a text on each line; empty: standard input
   bool truncate = true;           // a text that is too long is cut; false: it is an error
   int64_t max_length = 0;         // tokens of a text, special ones counted; 0: the model's

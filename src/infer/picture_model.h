@@ -41,6 +41,8 @@ struct PictureEvaluationOptions {
   int64_t skip_bad_images = 0;
   int64_t max_pixels = 0;
   std::function<void(int64_t done, int64_t total)> progress = {};
+  /// Divides the batches among these ranks, which all get the whole result. Null: no others.
+  Communicator* communicator = nullptr;
 };
 TaskEvaluation evaluate_pictures(const io::ModelFolder& model, const io::ImageSet& set,
                                  const Backend& backend, const PictureEvaluationOptions& options);

@@ -12,6 +12,9 @@
 #include "base/integers.h"
 #include "base/tell.h"
 
+/// AddressSanitizer's interface; null where the program is not built with AddressSanitizer.
+extern "C" __attribute__((weak)) void* __asan_region_is_poisoned(void* begin, size_t bytes);
+
 namespace brrr::library {
 namespace {
 
@@ -135,6 +138,23 @@ std::unique_ptr<brrr_tensor> new_tensor(DType dtype, const Shape& shape) {
   return made;
 }
 
+namespace {
+
+/// Kernels read borrowed memory in place, and in a library that is not instrumented
+/// AddressSanitizer does not see these reads. Where the program is built with it, a poisoned byte
+/// of the tensor is read through memcpy, which it intercepts: its report shows where the memory was
+/// freed.
+void report_freed_memory(const brrr_tensor& tensor) {
+  if (__asan_region_is_poisoned == nullptr || tensor.bytes == 0) return;
+  const void* const poisoned = __asan_region_is_poisoned(tensor.data, tensor.bytes);
+  if (poisoned == nullptr) return;
+  void* (*volatile copy)(void*, const void*, size_t) = &std::memcpy;  // not inlined
+  std::byte byte{};
+  copy(&byte, poisoned, 1);
+}
+
+}  // namespace
+
 std::unique_ptr<brrr_tensor> tensor_of(const Type& type, std::span<const std::byte> bytes) {
   auto made = new_tensor(type.dtype, type.shape);
   BRRR_CHECK(bytes.size() == made->bytes, "{} bytes for {}", bytes.size(), type.str());
@@ -143,6 +163,7 @@ std::unique_ptr<brrr_tensor> tensor_of(const Type& type, std::span<const std::by
 }
 
 std::span<const std::byte> bytes_of(const brrr_tensor& tensor) {
+  report_freed_memory(tensor);
   return {static_cast<const std::byte*>(tensor.data), tensor.bytes};
 }
 

@@ -74,7 +74,7 @@ std::shared_ptr<const WeightSource> weights_of(
         usage_error("the weight '{}' is {}; got {}", view.name, type.str(),
                     Type{tensor.dtype, Shape(tensor.sizes)}.str());
       view.dtype = tensor.dtype;
-      view.bytes = {static_cast<const std::byte*>(tensor.data), tensor.bytes};
+      view.bytes = library::bytes_of(tensor);
       source->keep.push_back(tensor.keep);
       left.erase(at);
     }

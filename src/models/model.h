@@ -23,6 +23,7 @@
 namespace brrr::models {
 
 struct Architecture;
+class AdaptedModel;
 
 /// The pictures that a model takes, [B, channels, height, width].
 struct PictureSizes {
@@ -145,6 +146,8 @@ class Model {
   /// The same trunk with the head of another task. Throws UserError for a task that the
   /// architecture does not have.
   virtual ModelPtr with_task(const Task& task) const;
+  /// This model, if it is one with adapters (adapters/adapted_model.h).
+  virtual const AdaptedModel* adapted() const { return nullptr; }
   /// Whether graphs have the input "types" (encoder.h).
   virtual bool has_token_types() const { return false; }
 

@@ -42,6 +42,8 @@ struct ParameterInfo {
   /// A buffer: training graphs set its next value themselves, by no gradient. The running
   /// statistics of batch norm are buffers. They count as no parameters in reports.
   bool is_buffer = false;
+  /// Training leaves it as it is: a weight below adapters.
+  bool is_frozen = false;
 };
 
 /// What a graph with parameters is for.
@@ -83,6 +85,8 @@ class Parameters {
   /// Declares a buffer: a state that files hold and that no optimizer changes. A training graph
   /// sets its value for the next step with Graph::update().
   Value buffer(const std::string& name, Shape shape, Fill::Kind fill);
+  /// Lists a parameter whose input somebody else declares.
+  void list_only(ParameterInfo parameter) { list_.push_back(std::move(parameter)); }
   /// Declares a buffer i64[] that counts from 0. Only training graphs have it as an input.
   std::optional<Value> counter(const std::string& name);
 

@@ -20,7 +20,9 @@ bool trains(Context c) { return !c.options.loss.empty(); }
 bool infers(Context c) { return c.options.loss.empty(); }
 bool optimizes(Context c) { return trains(c) && c.options.optimizer; }
 bool is_mixed(Context c) { return c.options.precision != DType::f32; }
-bool has_low_parameters(Context c) { return c.options.parameter_dtype != DType::f32; }
+bool has_low_parameters(Context c) {
+  return c.options.parameter_dtype != DType::f32 || c.options.frozen_dtype != DType::f32;
+}
 bool has_16_bits(Context c) { return is_mixed(c) || has_low_parameters(c); }
 bool multiplies_8_bits(Context c) { return c.options.fp8; }
 bool derives_weights(Context c) {
@@ -152,11 +154,14 @@ void write_before_differentiation(TableWriter& t) {
         "passes/pad_dims.cpp",
         "Pads the sizes of products with weights, with zeros, to multiples that suit the target.",
         for_target(pad_dims));
-  t.must("low_parameters", "--param-dtype is bf16, or inference in 16 bits", has_low_parameters,
-         {.before = {cast, differentiated}}, "passes/weights/low_parameters.cpp",
-         "Stores matrices in 16 bits, without an f32 copy.",
+  t.must("low_parameters",
+         "--param-dtype is bf16, training of an adapter in bf16, or inference in 16 bits",
+         has_low_parameters, {.before = {cast, differentiated}},
+         "passes/weights/low_parameters.cpp", "Stores matrices in 16 bits, without an f32 copy.",
          with_notes([](const Graph& g, Context c, Notes* notes) {
-           return low_parameters(g, c.options.parameter_dtype, notes);
+           if (c.options.parameter_dtype != DType::f32)
+             return low_parameters(g, c.options.parameter_dtype, LowParameters::all, notes);
+           return low_parameters(g, c.options.frozen_dtype, LowParameters::frozen, notes);
          }));
   t.must("autocast", "--precision is bf16, fp16 or fp8", is_mixed,
          {.before = {differentiated}, .gives = {cast}}, "passes/precision/autocast.cpp",

@@ -98,7 +98,9 @@ Graph autocast(const Graph& graph, DType low, Notes* notes = nullptr);
 /// Parameters with two or more axes are stored in `low`, so that a product reads half the bytes.
 /// For inference, and for training without f32 copies. What only moves them (embedding, slice)
 /// moves them as they are; one that is an output is widened for it. Before autocast.
-Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
+enum class LowParameters { all, frozen };
+Graph low_parameters(const Graph& graph, DType low, LowParameters which = LowParameters::all,
+                     Notes* notes = nullptr);
 
 /// Who makes derived weights (passes/weights/derived_weight.h) again when a parameter changes.
 /// `update`: the optimizer's update in its program, and the engine when others wrote; the

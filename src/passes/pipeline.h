@@ -26,6 +26,8 @@ struct PipelineOptions {
   bool fp8 = false;  // products of blocks in 8 bits, beside bf16
   /// What matrices are stored in: bf16 or f16 to have no f32 copy of them.
   DType parameter_dtype = DType::f32;
+  /// The same for those that training leaves as they are.
+  DType frozen_dtype = DType::f32;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
   WeightQuantization quantization;                  // of weights, with a loader
   WeightQuantization fake_quantization;             // quantization-aware training

@@ -14,6 +14,7 @@
 #include "data/text_samples.h"
 #include "data/window_batches.h"
 #include "machine/device.h"
+#include "train/chat/chat_data.h"
 #include "train/dataset_tokenizer.h"
 #include "train/fit.h"
 #include "train/parts.h"
@@ -285,7 +286,7 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
 }  // namespace
 
 bool by_document(const TrainOptions& options) {
-  if (!options.task.empty()) return false;
+  if (learns_labels(options)) return false;
   return options.sampling == "documents" || options.sampling == "group_by_length";
 }
 
@@ -297,7 +298,7 @@ int64_t sequences_per_row(const TrainOptions& options) {
 }
 
 std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64_t rows) {
-  if ((options.task.empty() && !by_document(options)) || learns_pictures(options)) return {};
+  if ((!learns_labels(options) && !by_document(options)) || learns_pictures(options)) return {};
   if (packs_documents(options)) {
     // Packed rows are at least half full on average.
     std::vector<int64_t> lengths = io::flat_lengths(rows * options.context);
@@ -305,8 +306,8 @@ std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64
     return lengths;
   }
   if (flat) return io::flat_lengths(rows * options.context);
-  return options.task.empty() ? io::quarter_lengths(options.context)
-                              : io::padded_lengths(options.context);
+  return learns_labels(options) ? io::padded_lengths(options.context)
+                                : io::quarter_lengths(options.context);
 }
 
 namespace {
@@ -341,7 +342,7 @@ std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& option
   const io::BatchOptions text = masks ? io::MaskedBatches::options_for_text(options) : options;
   std::unique_ptr<io::BatchSource> source;
   if (!documents.empty())
-    source = std::make_unique<io::DocumentBatches>(train, documents, text);
+    source = std::make_unique<io::DocumentBatches>(train, documents, text, learnt);
   else if (stream)
     source = std::make_unique<io::StreamBatches>(*stream, *tokenizer, text);
   else
@@ -354,7 +355,7 @@ std::unique_ptr<io::BatchSource> Dataset::val_batches(const io::BatchOptions& op
   if (task)
     return std::make_unique<io::LabelledBatches>(task->val, task->val_name, options, task->labels);
   if (!val_documents.empty())
-    return std::make_unique<io::DocumentBatches>(val, val_documents, options);
+    return std::make_unique<io::DocumentBatches>(val, val_documents, options, val_learnt);
   const io::BatchOptions text = masks ? io::MaskedBatches::options_for_text(options) : options;
   return masked(std::make_unique<io::WindowBatches>(val, text), options, masks);
 }
@@ -418,6 +419,7 @@ Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& 
 }
 
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder) {
+  if (learns_chat(options)) return chat_dataset(options, tokenizer_folder);
   if (!options.data.empty() && io::holds_images(options.data[0]))
     usage_error("{} holds pictures with classes; to learn them add --task images", options.data[0]);
   if (!options.data.empty()) return from_shards(options, tokenizer_folder);

@@ -24,8 +24,11 @@ struct Dataset {
   std::unique_ptr<io::TextFiles> stream;  // instead of `train`: text, tokenised while training
   /// Documents of `train` (--sampling by document) and of `val` (--pack documents).
   std::vector<io::Document> documents, val_documents;
+  /// Of each token of `train` and `val`, 1 where it is scored (--task chat); empty: all are.
+  std::vector<uint8_t> learnt, val_learnt;
   bool has_val = true;
-  std::string description;  // one line for the user
+  std::string sample_prompt;  // of the data: what samples answer; "": they begin a text
+  std::string description;    // one line for the user
   /// Of the token shards that are mapped into memory.
   int64_t mapped_bytes() const { return train.mapped_bytes() + val.mapped_bytes(); }
   std::vector<std::string> notes;        // what the user should know of the data

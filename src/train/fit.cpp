@@ -176,6 +176,8 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
   };
   const auto longest = [&](int64_t rows) { return flat ? rows * o.context : o.context; };
   SessionOptions how = session_options(o);
+  // The base of an adapter is not written, and products read it in 16 bits.
+  if (model.adapted() != nullptr && how.precision == DType::bf16) how.frozen_dtype = DType::bf16;
   how.fake_quantization = fake_quantization_of(o, model);
   Backend backend = machine::backend_for(o.device);
   if (o.ranks > 1) add_collectives(backend, o.ranks, communicator, o.overlap);
@@ -187,7 +189,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
     if (length < longest(o.batch_size)) session->add_shorter(loss_graph(length));
   // Tasks and packed documents are evaluated on batches of all sizes, other language models on
   // windows.
-  if (!o.task.empty() || packs_documents(o))
+  if (learns_labels(o) || packs_documents(o))
     for (const int64_t length : batch_lengths(o, flat, o.eval_batch_size))
       if (length < longest(o.eval_batch_size)) session->add_shorter_evaluation(eval_graph(length));
   if (o.writes_samples()) session->add_decode(sampling_graph(o, model));

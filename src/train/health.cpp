@@ -39,7 +39,8 @@ double median_of(double* begin, double* end) {
 
 std::string_view name_of(Ailment ailment) {
   constexpr std::string_view kNames[kAilments] = {"loss_spike", "gradient_outlier", "overflow",
-                                                  "non_finite", "data_stall",       "slow_steps"};
+                                                  "non_finite", "data_stall",       "slow_steps",
+                                                  "straggler"};
   return kNames[static_cast<size_t>(ailment)];
 }
 
@@ -228,15 +229,19 @@ std::string Health::why_slow(const Usual& usual) const {
 }
 
 HealthNote Health::not_finite(int64_t step, const std::string& what, const std::string& origin) {
+  return noticed(step, Ailment::non_finite, what + "; it began in " + origin);
+}
+
+HealthNote Health::noticed(int64_t step, Ailment ailment, const std::string& text) {
   Notes notes;
-  note(notes, step, Ailment::non_finite, what + "; it began in " + origin);
+  note(notes, step, ailment, text);
   return notes[0];
 }
 
 std::string Health::summary() const {
-  constexpr const char* kNames[kAilments] = {"loss spike",       "gradient outlier",
-                                             "overflows",        "a value that is not finite",
-                                             "waiting for data", "slow steps"};
+  constexpr const char* kNames[kAilments] = {
+      "loss spike",       "gradient outlier", "overflows",  "a value that is not finite",
+      "waiting for data", "slow steps",       "a slow rank"};
   int64_t warnings = 0;
   std::string text;
   for (size_t i = 0; i < kAilments; ++i) {

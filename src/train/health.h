@@ -21,9 +21,10 @@ enum class Ailment : uint8_t {
   overflow,
   non_finite,
   data_stall,
-  slow_steps
+  slow_steps,
+  straggler
 };
-inline constexpr size_t kAilments = 6;
+inline constexpr size_t kAilments = 7;
 std::string_view name_of(Ailment ailment);
 
 struct HealthNote {
@@ -91,6 +92,9 @@ class Health {
   std::vector<HealthNote> record(const StepSigns& signs);
   /// The run ends here: `what` is "the loss is not a number", `origin` the op that made it.
   HealthNote not_finite(int64_t step, const std::string& what, const std::string& origin);
+
+  /// What somebody else noticed, so that it counts in the summary.
+  HealthNote noticed(int64_t step, Ailment ailment, const std::string& text);
 
   int64_t count(Ailment ailment) const { return counts_[static_cast<size_t>(ailment)]; }
   int64_t skipped() const { return skipped_; }

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "base/human.h"
+#include "models/adapters/adapted_model.h"
 #include "models/initialise.h"
+#include "runtime/ranks/shared_work.h"
 #include "train/mean_loss.h"
 #include "train/parts.h"
 #include "train/prepare_run.h"
@@ -21,6 +23,15 @@ TrainOptions options_of_first(const TrainOptions& options, Communicator& communi
   first.given = options.given;
   first.resume = options.resume;
   return first;
+}
+
+/// The base of an adapter, called as the user calls it where that is no path of this machine.
+io::AdapterBase named_base(const io::ModelFolder& model, const TrainOptions& options) {
+  io::AdapterBase base = io::base_of_model(model);
+  std::error_code ignored;
+  if (model.definition->adapted() == nullptr && !fs::exists(options.init_from, ignored))
+    base.name = options.init_from;
+  return base;
 }
 
 /// Identifies what a run reads.
@@ -41,6 +52,7 @@ OpenRun::OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say sa
   PreparedRun run = prepare_run(options_, resume_, say_);
   start_from_ = std::move(run.start_from);
   generation_config_ = std::move(run.generation_config);
+  chat_template_ = std::move(run.chat_template);
   dataset_ = std::move(run.dataset);
   if (communicator_ != nullptr)
     check_agreement(*communicator_, options_, name_of(dataset_, options_));
@@ -50,6 +62,9 @@ void OpenRun::compile() {
   model_ = with_loss_of(options_, start_from_ ? to_start_from(*start_from_, options_)
                                   : resume_   ? io::read_definition(resume_->checkpoint)
                                               : new_model(options_, dataset_));
+  if (model_->adapted() != nullptr)
+    adapter_base_ =
+        start_from_ ? named_base(*start_from_, options_) : io::base_of_adapter(resume_->checkpoint);
   const int64_t vocabulary = model_->sizes().vocabulary;
   dataset_.verify_shards(vocabulary);
   say_("compiling the model");
@@ -86,7 +101,8 @@ void OpenRun::initialise() {
   std::vector<std::string> made;
   if (start_from_)
     for (const models::ParameterInfo& p : model_->parameters())
-      if (start_from_->weights->find(p.name) == nullptr) made.push_back(p.name);
+      if (start_from_->weights->find(p.name) == nullptr && !models::is_of_adapter(p.name))
+        made.push_back(p.name);
   session_->engine().load(*models::made_weights(
       *model_, models::initial_weights(*model_, static_cast<uint32_t>(options_.seed)),
       start_from_ ? start_from_->weights : nullptr));
@@ -150,18 +166,25 @@ Score OpenRun::evaluate() {
 }
 
 ModelParts OpenRun::parts() const {
-  return {session_->engine(),       *model_,
-          dataset_.tokenizer.get(), dataset_.pictures ? dataset_.pictures->preprocessor : "",
-          generation_config_,       communicator_.get()};
+  return {session_->engine(),
+          *model_,
+          dataset_.tokenizer.get(),
+          dataset_.pictures ? dataset_.pictures->preprocessor : "",
+          generation_config_,
+          chat_template_,
+          communicator_.get(),
+          adapter_base_};
 }
 
 void OpenRun::save_checkpoint_in(const fs::path& run) {
   note_loader();
+  session_->share_buffers();  // each rank writes some of them
   save_checkpoint(run, parts(), options_, state_);
 }
 
 void OpenRun::keep_in(PeerCheckpoints& peers) {
   note_loader();
+  session_->share_buffers();
   peers.keep(session_->engine(), state_.step, to_json(state_));
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "folders/adapters/adapter_folder.h"
 #include "folders/model_folder.h"
 #include "optim/schedule.h"
 #include "train/dataset.h"
@@ -89,7 +90,9 @@ class OpenRun {
   Say say_;
   std::shared_ptr<Communicator> communicator_;
   std::optional<io::ModelFolder> start_from_;  // until its weights are loaded
+  std::string chat_template_;                  // the same
   std::string generation_config_;              // of the model that the run goes on from
+  io::AdapterBase adapter_base_;               // of a run that trains an adapter
   Dataset dataset_;
   models::ModelPtr model_;
   std::unique_ptr<Session> session_;

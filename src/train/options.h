@@ -35,8 +35,9 @@ struct TrainOptions {
                                       // (of a task's rows every tenth)
 
   // Tasks of encoders; `data` and `val_data` are then files of rows.
-  /// "classify", "regress", "tokens" of texts, "images"; "": the model learns to tell tokens.
+  /// "classify", "regress", "tokens" of texts, "images", "chat": conversations; "": text.
   std::string task;
+  std::string chat_template;  // file with the template of conversations; "": the model's
   std::string text_column, text2_column, label_column;  // names, or numbers from 1; "": by the file
   bool any_labels = false;        // labels that look like numbers or ids are classes all the same
   std::string header = "auto";    // of those files: auto, yes, no
@@ -66,6 +67,14 @@ struct TrainOptions {
   std::map<std::string, std::string> model_settings;
   std::string init_from = "scratch";  // or a folder: a checkpoint, a run, or a Hugging Face model
   std::vector<std::string> freeze;  // places and parameters that are not trained (models/freeze.h)
+
+  // A low-rank adapter that is trained instead of the model (models/adapters/adapter.h).
+  int64_t lora_r = 0;     // rank; 0: none
+  double lora_alpha = 0;  // filled: twice the rank
+  double lora_dropout = 0;
+  std::vector<std::string> lora_targets;  // filled: all-linear
+  bool rslora = false;
+  std::vector<std::string> lora_modules_to_save;
 
   // Training.
   int64_t max_steps = 2000;     // 0: from num_train_epochs
@@ -173,6 +182,13 @@ struct TrainOptions {
     return peer_checkpoint_steps > 0 || (elastic && peer_checkpoint_steps < 0);
   }
 };
+
+/// Whether a run learns from conversations.
+inline bool learns_chat(const TrainOptions& options) { return options.task == "chat"; }
+/// Whether it learns from labels: of texts or of pictures.
+inline bool learns_labels(const TrainOptions& options) {
+  return !options.task.empty() && !learns_chat(options);
+}
 
 /// A tokenizer that is learnt from the text, and how many entries it gets: "bpe:N", "wordpiece:N".
 struct LearntTokenizer {

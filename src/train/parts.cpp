@@ -15,6 +15,7 @@
 #include "runtime/attention_support.h"
 #include "train/dataset.h"
 #include "train/fit.h"
+#include "train/options/lora_options.h"
 
 namespace brrr::train {
 
@@ -45,8 +46,14 @@ std::string text_of_sizes(const models::ModelSizes& s, int64_t context) {
 }
 
 bool trains_flat(const TrainOptions& o, const models::Model& model) {
+  if (learns_chat(o) && model.task().head != models::Head::next_token)
+    user_error("--task chat: {} does not write text; start from a model that does",
+               model.architecture().title);
   check_packable(o, model.task().head);
   if (!model.has_flat_loss()) {
+    if (learns_chat(o))
+      user_error("--task chat: {} cannot begin another conversation within a row",
+                 model.architecture().title);
     if (packs_documents(o))
       user_error("--pack documents: {} cannot begin another document within a row; leave it out",
                  model.architecture().title);
@@ -168,7 +175,9 @@ std::string reading_line(const TrainOptions& o) {
     }
   const std::string amount = format_bytes(static_cast<double>(bytes));
   if (learns_pictures(o)) return o.data.empty() ? "" : "finding the pictures";
-  if (!o.task.empty()) return bytes < kMuch ? "" : "reading and tokenising " + amount + " of texts";
+  if (learns_chat(o)) return bytes < kMuch ? "" : "reading and tokenising " + amount;
+  if (learns_labels(o))
+    return bytes < kMuch ? "" : "reading and tokenising " + amount + " of texts";
   if (!o.data.empty()) return bytes < kMuch ? "" : "checking " + amount + " of token shards";
   if (learnt_tokenizer(o.tokenizer) && !o.wants_resume())
     return "learning the tokenizer from the text";
@@ -182,6 +191,7 @@ std::vector<std::string> start_lines(const Session& session, const models::Model
                               static_cast<double>(model.parameter_count()) / 1e6,
                               text_of_sizes(model.sizes(), o.context),
                               session.engine().backend().name, counted(thread_count(), "thread")));
+  if (std::string line = adapter_line(model); !line.empty()) lines.push_back(std::move(line));
   if (!o.freeze.empty()) {
     const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
     int64_t elements = 0;

@@ -1,5 +1,6 @@
 #include "train/prepare_run.h"
 
+#include "train/chat/chat_data.h"
 #include "train/parts.h"
 
 namespace brrr::train {
@@ -22,14 +23,14 @@ PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>&
     folder = io::find_model(options.init_from);
   if (const std::string line = reading_line(options); !line.empty()) say(line);
   models::ModelPtr known;
-  if (!folder.empty() && (!options.task.empty() || !resume)) known = io::read_definition(folder);
+  if (!folder.empty() && (learns_labels(options) || !resume)) known = io::read_definition(folder);
   std::optional<TaskFiles> files;
   std::optional<TaskPictures> pictures;
   io::OpenOptions open;
   if (learns_pictures(options)) {
     pictures = load_pictures(options, known, folder);
     if (known) open = open_for_pictures(*pictures, *known);
-  } else if (!options.task.empty()) {
+  } else if (learns_labels(options)) {
     files = read_task_files(options, known.get(), resume.has_value());
     if (known) open = open_for(*files, *known);
   } else if (known) {
@@ -48,10 +49,14 @@ PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>&
          {quantization_note(*run.start_from), preset_note(options, *run.start_from)})
       if (!note.empty()) say("note: " + note);
   }
-  if (!folder.empty()) run.generation_config = io::generation_config_text(folder);
+  if (!folder.empty()) {
+    run.generation_config = io::generation_config_text(folder);
+    run.chat_template = kept_chat_template(options, folder);
+  }
   run.dataset = pictures ? picture_dataset(*std::move(pictures))
                 : files  ? task_dataset(options, *std::move(files), folder.string())
                          : load_dataset(options, folder.string());
+  if (options.sample_prompt.empty()) options.sample_prompt = run.dataset.sample_prompt;
   for (const std::string& note : run.dataset.notes) say("note: " + note);
   say("data: " + run.dataset.description);
   if (options.max_steps == 0) {

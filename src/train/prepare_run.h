@@ -12,6 +12,7 @@ namespace brrr::train {
 
 struct PreparedRun {
   std::optional<io::ModelFolder> start_from;  // --init-from
+  std::string chat_template;                  // chat_template.jinja; "": none
   std::string generation_config;              // of the model that the run goes on from; "": none
   Dataset dataset;
 };

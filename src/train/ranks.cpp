@@ -1,11 +1,11 @@
 #include "train/ranks.h"
 
 #include <algorithm>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "formats/json_file.h"
 #include "runtime/ranks/place.h"
+#include "runtime/ranks/shared_work.h"
 
 namespace brrr::train {
 namespace {
@@ -28,28 +28,8 @@ std::shared_ptr<Communicator> join_ranks(TrainOptions& options) {
     usage_error("--ranks {}: {} has started {}; leave --ranks out", options.ranks, place.source,
                 place.ranks);
   options.ranks = place.ranks;
-  if (options.threads == 0) divide_threads(place);
-  static std::mutex mutex;
-  static std::shared_ptr<Communicator> joined;
-  const std::lock_guard lock(mutex);
-  if (!joined)
-    joined = std::make_shared<Communicator>([&] {
-      return open_transport(place, {.kind = options.comm, .timeout_seconds = options.rank_timeout});
-    });
-  return joined;
-}
-
-std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text) {
-  const std::vector<int64_t> lengths = communicator.gather_values(std::ssize(text));
-  const auto longest = static_cast<size_t>(*std::ranges::max_element(lengths));
-  std::string padded = text;
-  padded.resize(longest);
-  std::vector<std::string> texts;
-  for (const std::vector<std::byte>& bytes :
-       communicator.gather(std::as_bytes(std::span(std::as_const(padded)))))
-    texts.emplace_back(reinterpret_cast<const char*>(bytes.data()),
-                       static_cast<size_t>(lengths[texts.size()]));
-  return texts;
+  return connect_ranks(place, options.threads,
+                       {.kind = options.comm, .timeout_seconds = options.rank_timeout});
 }
 
 void check_agreement(Communicator& communicator, const TrainOptions& options,

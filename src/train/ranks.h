@@ -12,9 +12,8 @@ namespace brrr::train {
 
 /// Connects this process with the other ranks that a launcher started (brrr launch, torchrun, MPI,
 /// Slurm) and sets options.ranks; null: the process is alone. Unless options.threads says how many
-/// threads to use, the ranks of a host divide its processors. One connection serves all runs of a
-/// process, one after the other. Throws UserError (exit 2) where --ranks contradicts the launcher,
-/// LostRank when a rank does not come.
+/// threads to use, the ranks of a host divide its processors. Throws UserError (exit 2) where
+/// --ranks contradicts the launcher, LostRank when a rank does not come.
 std::shared_ptr<Communicator> join_ranks(TrainOptions& options);
 
 /// Compares the options of all ranks, and `data`, which identifies what each reads. Called by all
@@ -22,8 +21,5 @@ std::shared_ptr<Communicator> join_ranks(TrainOptions& options);
 /// What belongs to a process (threads, memory limit, output for people) may differ.
 void check_agreement(Communicator& communicator, const TrainOptions& options,
                      const std::string& data);
-
-/// The text that each rank gives, in the order of ranks.
-std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text);
 
 }  // namespace brrr::train

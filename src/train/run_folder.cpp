@@ -7,9 +7,12 @@
 
 #include "base/human.h"
 #include "data/loader.h"
+#include "folders/chat_template.h"
+#include "folders/model_tensors.h"
 #include "formats/json_file.h"
 #include "runtime/ranks/state_shards.h"
 #include "train/parts.h"
+#include "train/ranks/write_together.h"
 #include "train/runs/run_list.h"
 
 namespace brrr::train {
@@ -95,39 +98,36 @@ bool writes(const Communicator* communicator) {
   return communicator == nullptr || communicator->rank() == 0;
 }
 
-/// States as a file has them: whole tensors, which are read when they are written, one after the
-/// other. Ranks gather them together.
-class WholeStates {
- public:
-  WholeStates(const Engine& engine, bool parameters, Communicator* communicator)
-      : engine_(engine), communicator_(communicator) {
-    for (const StateInfo& s : engine.states()) {
-      if (parameters ? s.kind() != InputKind::parameter : !is_kept_between_steps(s.role)) continue;
-      const Type type = whole_type(s).value_or(s.type);
-      views_.push_back({s.name, type.dtype, type.shape, {}});
-    }
+/// The parameters, or what else a checkpoint keeps, as a file has them: whole tensors.
+std::vector<io::TensorView> kept_states(const Engine& engine, bool parameters) {
+  std::vector<io::TensorView> views;
+  for (const StateInfo& s : engine.states()) {
+    if (parameters ? s.kind() != InputKind::parameter : !is_kept_between_steps(s.role)) continue;
+    const Type type = whole_type(s).value_or(s.type);
+    views.push_back({s.name, type.dtype, type.shape, {}});
   }
+  return views;
+}
 
-  const std::vector<io::TensorView>& views() const { return views_; }
-  std::span<const std::byte> read(const io::TensorView& view) {
-    return read_whole(engine_, *engine_.find_state(view.name), communicator_, room_);
+/// What an adapter trains is small: all ranks gather it, and the first one writes.
+void write_adapter(const fs::path& folder, const models::AdaptedModel& model,
+                   const ModelParts& parts) {
+  std::vector<std::vector<std::byte>> rooms;
+  std::vector<io::TensorView> trained;
+  std::vector<std::byte> room;
+  for (io::TensorView view : kept_states(parts.engine, true)) {
+    if (!model.trained().contains(view.name)) continue;
+    const auto bytes =
+        read_whole(parts.engine, *parts.engine.find_state(view.name), parts.communicator, room);
+    view.bytes = rooms.emplace_back(bytes.begin(), bytes.end());
+    trained.push_back(std::move(view));
   }
-  /// What a rank does that does not write.
-  void take_part() {
-    for (const io::TensorView* view : io::in_file_order(views_)) read(*view);
-  }
-
- private:
-  const Engine& engine_;
-  Communicator* communicator_;
-  std::vector<io::TensorView> views_;
-  std::vector<std::byte> room_;
-};
-
-void write_states(const fs::path& file, WholeStates states, const Communicator* communicator) {
-  if (!writes(communicator)) return states.take_part();
-  io::write_safetensors(file, states.views(), {},
-                        [&](const io::TensorView& view) { return states.read(view); });
+  if (!writes(parts.communicator)) return;
+  std::error_code ignored;
+  fs::remove(folder / io::kSingleWeights, ignored);  // of a run that this one replaces
+  io::write_adapter_files(
+      folder, model, trained, [](const io::TensorView& view) { return view.bytes; },
+      parts.adapter_base);
 }
 
 }  // namespace
@@ -142,23 +142,30 @@ int64_t gathered_bytes(const Engine& engine) {
 }
 
 void write_parameters(const fs::path& file, const Engine& engine, Communicator* communicator) {
-  write_states(file, {engine, true, communicator}, communicator);
+  write_together(file, kept_states(engine, true), {}, engine, communicator);
 }
 
 void write_optimizer_state(const fs::path& file, const Engine& engine, Communicator* communicator) {
-  write_states(file, {engine, false, communicator}, communicator);
+  write_together(file, kept_states(engine, false), {}, engine, communicator);
 }
 
 void write_model(const fs::path& folder, const ModelParts& parts) {
-  WholeStates states(parts.engine, true, parts.communicator);
-  if (!writes(parts.communicator)) return states.take_part();
-  io::write_model_files(folder, parts.model, states.views(),
-                        [&](const io::TensorView& view) { return states.read(view); });
+  if (parts.model.adapted() != nullptr) {
+    write_adapter(folder, *parts.model.adapted(), parts);
+  } else {
+    const io::ModelTensors all = io::model_tensors(parts.model, kept_states(parts.engine, true));
+    write_together(folder / io::kSingleWeights, all.tensors, all.metadata, parts.engine,
+                   parts.communicator);
+    if (writes(parts.communicator)) io::write_model_config(folder, parts.model, all.stored);
+  }
+  if (!writes(parts.communicator)) return;
   if (parts.tokenizer != nullptr) parts.tokenizer->save(folder);
   if (!parts.preprocessor.empty())
     write_file_atomically(folder / io::kPreprocessorConfig, parts.preprocessor);
   if (!parts.generation_config.empty())
     write_file_atomically(folder / io::kGenerationConfig, parts.generation_config);
+  if (!parts.chat_template.empty())
+    write_file_atomically(folder / io::kChatTemplate, parts.chat_template);
 }
 
 void write_final_model(const fs::path& run, const ModelParts& parts) {
@@ -361,6 +368,26 @@ void RunLog::train_step(const StepRecord& r) {
   }
   jsonl_->write(record);
   curve_.add_train(static_cast<double>(r.step), r.loss);
+}
+
+void RunLog::ranks(int64_t step, const std::vector<RankStep>& means) {
+  Json record = {{"step", step}};
+  const auto put = [&](const char* name, const auto& value) {
+    Json list = Json::array();
+    for (const RankStep& rank : means) list.push_back(value(rank));
+    record[name] = std::move(list);
+  };
+  put("rank_step_ms", [](const RankStep& r) { return 1e3 * r.seconds; });
+  put("rank_waited_ms", [](const RankStep& r) { return 1e3 * r.waited_seconds; });
+  put("rank_sent_bytes", [](const RankStep& r) { return r.bytes_sent; });
+  put("rank_process_bytes", [](const RankStep& r) { return r.process_bytes; });
+  jsonl_->write(record);
+  if (!events_) return;
+  for (size_t rank = 0; rank < means.size(); ++rank) {
+    events_->scalar(fmt::format("rank_computed_ms/{}", rank), 1e3 * means[rank].computed_seconds(),
+                    step);
+    events_->scalar(fmt::format("rank_waited_ms/{}", rank), 1e3 * means[rank].waited_seconds, step);
+  }
 }
 
 void RunLog::health(const HealthNote& note) {

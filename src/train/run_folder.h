@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "folders/adapters/adapter_folder.h"
 #include "folders/checkpoint.h"
 #include "folders/model_folder.h"
 #include "formats/jsonl.h"
@@ -55,7 +56,9 @@ struct ModelParts {
   const io::Tokenizer* tokenizer;      // null: of a model for pictures
   std::string preprocessor = {};       // preprocessor_config.json of such a model
   std::string generation_config = {};  // generation_config.json of the model it began as; "": none
+  std::string chat_template = {};      // chat_template.jinja; "": none of its own
   Communicator* communicator = nullptr;  // of several ranks: all write together (below)
+  io::AdapterBase adapter_base = {};     // of a model with an adapter, which alone is written
 };
 
 // With a communicator every rank makes these calls: shards are gathered, and the first rank writes
@@ -118,6 +121,8 @@ class RunLog {
   /// Texts that the model wrote after a step.
   void samples(int64_t step, const std::vector<std::string>& texts);
   /// At once: the run may be about to end.
+  /// The mean steps of all ranks since the last record of them.
+  void ranks(int64_t step, const std::vector<RankStep>& means);
   void health(const HealthNote& note);
   /// The last record of a run that reached its last step, with its figures.
   void finished(int64_t step, nlohmann::json figures);

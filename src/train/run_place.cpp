@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/errors.h"
+#include "folders/chat_template.h"
 #include "folders/checkpoint.h"
 #include "folders/folder_lock.h"
 #include "folders/model_folder.h"
@@ -17,9 +18,17 @@
 namespace brrr::train {
 namespace {
 
-constexpr const char* kRunFiles[] = {
-    "train_config.json", "model.safetensors", "config.json",  "generation_config.json",
-    "log.jsonl",         "loss.svg",          "samples.json", io::kPreprocessorConfig};
+constexpr const char* kRunFiles[] = {"train_config.json",
+                                     "model.safetensors",
+                                     "adapter_model.safetensors",
+                                     "adapter_config.json",
+                                     "config.json",
+                                     "generation_config.json",
+                                     "log.jsonl",
+                                     "loss.svg",
+                                     "samples.json",
+                                     io::kPreprocessorConfig,
+                                     io::kChatTemplate};
 constexpr const char* kEvents = "tensorboard";
 
 // A file that the run would replace.

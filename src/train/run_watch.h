@@ -15,6 +15,7 @@
 #include "runtime/timeline.h"
 #include "train/health.h"
 #include "train/options.h"
+#include "train/ranks/rank_watch.h"
 #include "train/session.h"
 #include "train/tasks/score.h"
 
@@ -81,6 +82,10 @@ class RunObserver {
   virtual void samples(int64_t step, const std::vector<std::string>& texts) {
     static_cast<void>(step), static_cast<void>(texts);
   }
+  /// Steps of all ranks, now and then: means of those since the last call.
+  virtual void ranks(int64_t step, const std::vector<RankStep>& means) {
+    static_cast<void>(step), static_cast<void>(means);
+  }
   virtual void health(const HealthNote& note) { static_cast<void>(note); }
   /// Asked after each step: whether the run is to save a checkpoint and end.
   virtual bool wants_stop() const { return false; }
@@ -124,6 +129,12 @@ class RunWatch {
   }
   void not_finite(int64_t step, const std::string& what, const std::string& origin) {
     pass_on(health_.not_finite(step, what, origin));
+  }
+  void ranks(int64_t step, const std::vector<RankStep>& means) {
+    if (observer_) observer_->ranks(step, means);
+  }
+  void noticed(int64_t step, Ailment ailment, const std::string& text) {
+    pass_on(health_.noticed(step, ailment, text));
   }
   const Health& health() const { return health_; }
 

@@ -36,6 +36,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   pipeline_.precision = options.precision;
   pipeline_.fp8 = options.fp8;
   pipeline_.parameter_dtype = options.parameter_dtype;
+  pipeline_.frozen_dtype = options.frozen_dtype;
   pipeline_.matmul_precision = options.matmul_precision;
   pipeline_.fake_quantization = options.fake_quantization;
   pipeline_.rematerialize = options.rematerialize;

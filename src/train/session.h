@@ -30,6 +30,7 @@ struct SessionOptions {
   std::string dump_folder;
   bool reuse_memory = true;
   DType parameter_dtype = DType::f32;  // bf16: matrices have no f32 copy
+  DType frozen_dtype = DType::f32;     // of matrices that are not trained
   DType precision = DType::f32;        // bf16, f16: mixed precision; f16 has a dynamic loss scale
   bool fp8 = false;                    // products of blocks in 8 bits, beside bf16
   MatmulPrecision matmul_precision = MatmulPrecision::highest;

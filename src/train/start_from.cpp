@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "train/dataset_tokenizer.h"
+#include "train/options/lora_options.h"
 #include "train/trainer.h"
 
 namespace brrr::train {
@@ -56,7 +57,9 @@ void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
 }
 
 models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions& o) {
-  return o.was_given("dropout") ? model.definition->with_dropout(o.dropout) : model.definition;
+  const models::ModelPtr definition =
+      o.was_given("dropout") ? model.definition->with_dropout(o.dropout) : model.definition;
+  return with_adapter(o, definition, model.weights.get());
 }
 
 std::string quantization_note(const io::ModelFolder& model) {

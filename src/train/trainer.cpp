@@ -13,6 +13,8 @@
 #include "base/threads/parallel.h"
 #include "folders/folder_lock.h"
 #include "machine/process.h"
+#include "runtime/ranks/processes.h"
+#include "runtime/ranks/shared_work.h"
 #include "train/elastic/elastic.h"
 #include "train/elastic/peer_checkpoint.h"
 #include "train/open_run.h"
@@ -29,6 +31,7 @@ namespace brrr::train {
 namespace {
 
 constexpr double kKeepEvery = 100;  // the time between peer checkpoints, in those that one takes
+constexpr double kNoteRanksSeconds = 1;      // between two records of all ranks in the log
 constexpr double kLeastLossScale = 0x1p-14;  // gradients that overflow below it are no overflow
 
 // One run from options to result; the parts that train() strings together.
@@ -247,6 +250,7 @@ class Trainer {
     if (observer_)
       observer_->started(
           {result_.run_dir, options_, session(), state().step, result_.parameters, machine});
+    if (!is_alone()) rank_watch_.emplace(gather_texts(*communicator_, host_name()));
     if (const std::string note = warmup_note(options_); !note.empty()) say("note: " + note);
     const int64_t first = state().step;
     double stepping = 0, waiting = 0;
@@ -268,7 +272,7 @@ class Trainer {
       keeps_now_ = peers_ && (options_.peer_checkpoint_steps < 0
                                   ? since_kept_.seconds() >= kKeepEvery * keep_seconds_
                                   : due(step, options_.peer_checkpoint_steps));
-      decide_together();
+      compare_ranks(last);
       const bool ends = last || result_.signal != 0 || result_.was_stopped;
       const bool keeps_best = options_.load_best_model_at_end && state().best_step == step;
       if (step > first &&
@@ -318,6 +322,11 @@ class Trainer {
       }
       if (is_logged) record.device = session().engine().device().reading();
       watch_->step(record, is_logged);
+      if (record.ranks) {
+        last_step_ = {seconds, record.ranks->waited_seconds,
+                      static_cast<double>(record.ranks->bytes_sent),
+                      record.host ? static_cast<double>(record.host->resident_bytes) : 0};
+      }
       if (is_logged && log_) log_->train_step(record);
       const Pace& pace = result_.recent = record.recent;
       const StepFigures figures{
@@ -336,20 +345,32 @@ class Trainer {
     return is_alone() ? Communicator::Traffic() : communicator_->traffic();
   }
 
-  // What one rank was told, all of them do; the first one has the clock.
-  void decide_together() {
+  // What one rank was told, all of them do; the first one has the clock. All get to know how the others spent the last step.
+  void compare_ranks(bool is_last) {
     if (is_alone()) return;
     struct Told {
       int signal = 0;
       bool stop = false, keeps = false;
+      RankStep step;
     };
-    const std::vector<Told> all =
-        communicator_->gather_values(Told{result_.signal, result_.was_stopped, keeps_now_});
+    std::vector<RankStep> steps;
+    const std::vector<Told> all = communicator_->gather_values(
+        Told{result_.signal, result_.was_stopped, keeps_now_, last_step_});
+    keeps_now_ = all[0].keeps;
     for (const Told& told : all) {
       if (result_.signal == 0) result_.signal = told.signal;
       result_.was_stopped = result_.was_stopped || told.stop;
+      steps.push_back(told.step);
     }
-    keeps_now_ = all[0].keeps;
+    if (last_step_.seconds == 0) return;  // there was none yet
+    last_step_ = {};
+    if (const auto line = rank_watch_->add(steps))
+      watch_->noticed(state().step, Ailment::straggler, *line);
+    if (!log_ || (!is_last && ranks_noted_.seconds() < kNoteRanksSeconds)) return;
+    ranks_noted_.restart();
+    const std::vector<RankStep> means = rank_watch_->take_means();
+    log_->ranks(state().step, means);
+    watch_->ranks(state().step, means);
   }
   // A signal stops one rank at once, several of them after the same step.
   bool stops_at_once() const { return is_alone() && machine::SignalGuard::received() != 0; }
@@ -578,6 +599,9 @@ class Trainer {
   std::optional<RunLog> log_;
   std::optional<Progress> progress_;
   std::optional<RunWatch> watch_;
+  std::optional<RankWatch> rank_watch_;  // of several ranks
+  RankStep last_step_;                   // of this rank; no seconds: there was none
+  Stopwatch ranks_noted_;
   int64_t sound_step_ = -1;     // the last one whose weights gave a finite loss
   int64_t skipped_before_ = 0;  // by the processes that this one goes on from
   TrainResult result_;

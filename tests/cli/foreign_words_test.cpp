@@ -74,9 +74,11 @@ TEST_F(ForeignWords, ShortOptionsAreOurs) {
 TEST_F(ForeignWords, OptionsThatWeLackSaySo) {
   expect("export -m none --ctx-size 512", 2, "--ctx-size: the whole context of the model is used");
   expect("generate -m none -ngl 99", 2, "choose it by --device");
-  expect("generate -m none --lora a.bin", 2, "there are no LoRA adapters yet");
+  expect("generate -m none --lora a.bin", 1, "--adapter a.bin: there is no such folder");
+  expect("generate -m none --lora-r 8", 2, "`brrr train --lora-r N` trains an adapter");
   expect("generate -m none --load-in-8bit", 2, "not loaded in 8 or 4 bits yet");
-  expect("train --lora-r 8", 2, "--lora-r: expected nothing else than false: there are no LoRA");
+  expect("train --lora-r 8", 2, "--lora-r adapts a trained model: it needs --init-from FOLDER");
+  expect("train --use-peft", 2, "--use-peft: expected false: give --lora-r N");
   expect("train --load_in_8bit", 2, "--load-in-8bit: expected false: weights are not loaded in 8");
   expect(
       "plan --no-load-in-8bit --lora_alpha none --n-layer 1 --n-embd 16 --n-head 1 "

@@ -106,11 +106,25 @@ KeyValues unusual() {
 
 // The same for the rows that only tasks have.
 KeyValues unusual_task() {
-  return {{"task", "classify"},  {"data", "a.tsv"},     {"init-from", "some folder"},
-          {"text-column", "t"},  {"text2-column", "2"}, {"label-column", "l"},
-          {"header", "no"},      {"quoting", "csv"},    {"truncate", "false"},
-          {"val-data", "b.tsv"}, {"sampling", "epoch"}, {"metric-for-best-model", "f1"},
-          {"any-labels", "true"}};
+  return {{"task", "classify"},
+          {"data", "a.tsv"},
+          {"init-from", "some folder"},
+          {"text-column", "t"},
+          {"text2-column", "2"},
+          {"label-column", "l"},
+          {"header", "no"},
+          {"quoting", "csv"},
+          {"truncate", "false"},
+          {"val-data", "b.tsv"},
+          {"sampling", "epoch"},
+          {"metric-for-best-model", "f1"},
+          {"any-labels", "true"},
+          {"lora-r", "4"},
+          {"lora-alpha", "3"},
+          {"lora-dropout", "0.25"},
+          {"rslora", "true"},
+          {"lora-targets", "query,value"},
+          {"lora-modules-to-save", "pooler"}};
 }
 
 /// The same for the rows that only pictures have.
@@ -123,9 +137,17 @@ KeyValues unusual_pictures() {
           {"num-channels", "1"},     {"image-size", "48"},   {"num-labels", "5"}};
 }
 
+/// The same for the rows that only conversations have.
+KeyValues unusual_chat() {
+  return {{"task", "chat"},
+          {"data", "a.jsonl"},
+          {"init-from", "some folder"},
+          {"chat-template", "chat.jinja"}};
+}
+
 TEST(TrainOptionRecords, JsonRoundTrip) {
   for (const KeyValues& given :
-       {KeyValues{}, unusual(), unusual_task(), unusual_pictures(),
+       {KeyValues{}, unusual(), unusual_task(), unusual_pictures(), unusual_chat(),
         KeyValues{{"data", "x"}, {"val_data", "y"}}, KeyValues{{"resume", "runs/a"}},
         KeyValues{{"fused-optimizer", "false"}}}) {
     TrainOptions options = resolve(given);
@@ -137,7 +159,8 @@ TEST(TrainOptionRecords, JsonRoundTrip) {
 
 TEST(TrainOptionRecords, UnusualValuesDifferFromEveryDefault) {
   const TrainOptions options = resolve(unusual()), plain = resolve({}),
-                     task = resolve(unusual_task()), pictures = resolve(unusual_pictures());
+                     task = resolve(unusual_task()), pictures = resolve(unusual_pictures()),
+                     chat = resolve(unusual_chat());
   for (const auto& row : train_option_table().rows()) {
     if (!row.get || row.name == "config" || row.name == "resume" || row.name == "param-dtype" ||
         row.name == "data" || row.name == "val-data" || row.name == "bias" ||
@@ -145,8 +168,8 @@ TEST(TrainOptionRecords, UnusualValuesDifferFromEveryDefault) {
         is_foreign_setting(row.name, options))  // one run has options of one architecture
       continue;
     EXPECT_TRUE(row.get(options) != row.get(plain) || row.get(task) != row.get(plain) ||
-                row.get(pictures) != row.get(plain))
-        << row.name << " is missing from unusual(), unusual_task() and unusual_pictures()";
+                row.get(pictures) != row.get(plain) || row.get(chat) != row.get(plain))
+        << row.name << " is missing from the functions unusual...()";
   }
 }
 

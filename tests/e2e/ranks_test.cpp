@@ -86,6 +86,69 @@ TEST_F(Ranks, PicturesKeepTheStatisticsOfTheFirstSlot) {
   expect_same_files("one", "two", 6);
 }
 
+TEST_F(Ranks, TheLogHasTheStepsOfAllRanks) {
+  ASSERT_EQ(run(launched(3, model("three", {"--deterministic-ranks", "0", "--batch-size", "9"}))),
+            0)
+      << err_;
+  std::vector<nlohmann::json> records;
+  for (const nlohmann::json& record : io::read_jsonl(path("three") / "log.jsonl"))
+    if (record.contains("rank_step_ms")) records.push_back(record);
+  ASSERT_FALSE(records.empty());
+  EXPECT_EQ(records.back()["step"], 12);
+  for (const char* name : {"rank_step_ms", "rank_sent_bytes", "rank_process_bytes"}) {
+    ASSERT_EQ(records.back()[name].size(), 3u);
+    for (const nlohmann::json& value : records.back()[name]) EXPECT_GT(value, 0) << name;
+  }
+  for (size_t rank = 0; rank < 3; ++rank)
+    EXPECT_LE(records.back()["rank_waited_ms"][rank], records.back()["rank_step_ms"][rank]);
+  ASSERT_EQ(run({"report", path("three").string(), "--json"}), 0) << err_;
+  EXPECT_TRUE(json()["runs"][0]["curves"].contains("rank 2")) << out_;
+}
+
+// Every rank writes a part of each file: one that ends in the middle leaves what was there.
+TEST_F(Ranks, ARankThatEndsWhileItWritesLeavesTheOldCheckpoint) {
+  const Arguments saving{"--max-steps", "12", "--save-steps", "4", "--zero", "2"};
+  // A checkpoint has two such files: the third belongs to the second checkpoint.
+  ASSERT_NE(run(launched(2, model("killed", saving)), {"BRRR_FAULT=safetensors.write@1=kill:3"}),
+            0);
+  const auto left = io::list_checkpoints(path("killed"));
+  ASSERT_EQ(left.size(), 1u) << err_;
+  EXPECT_EQ(left[0].step, 4);
+  io::verify(left[0]);
+  ASSERT_EQ(run(launched(4, {"train", "--resume", path("killed").string()})), 0) << err_;
+  ASSERT_EQ(run(model("whole", saving)), 0) << err_;
+  expect_same_files("whole", "killed");
+  // A disk that is full for one rank is an error of all, which rank 0 tells.
+  EXPECT_EQ(run(launched(2, model("full", saving)), {"BRRR_FAULT=safetensors.write@1=enospc"}), 1);
+  EXPECT_NE(err_.find("No space left on device"), std::string::npos) << err_;
+  EXPECT_TRUE(io::list_checkpoints(path("full")).empty());
+}
+
+// Where ranks do not see the files of rank 0, it gathers what they hold.
+TEST_F(Ranks, RanksWithoutACommonFileSystemGiveTheSameFiles) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a process other mounts";
+  ASSERT_EQ(run(model("one", {"--zero", "2"})), 0) << err_;
+  const Arguments command = model("two", {"--zero", "2"});
+  const auto place = [&](const char* number) {
+    return Arguments{std::string("RANK=") + number, "WORLD_SIZE=2",
+                     std::string("LOCAL_RANK=") + number, "LOCAL_WORLD_SIZE=2",
+                     "BRRR_RUN_ID=apart" + std::to_string(::getpid())};
+  };
+  std::string words;
+  for (const std::string& word : place("1")) words += " " + word;
+  words += " '" BRRR_BINARY "'";
+  for (const std::string& word : command) words += " '" + word + "'";
+  fs::create_directories(path("two"));
+  fs::create_directories(path("rank0"));
+  Child first(path("rank0"), command, place("0"));
+  const std::string apart =
+      fmt::format("unshare -m sh -c \"mount -t tmpfs none '{}' && exec env{}\" >/dev/null 2>'{}'",
+                  path("two").string(), words, path("rank1.err").string());
+  EXPECT_EQ(std::system(apart.c_str()), 0) << read_file(path("rank1.err"));
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  expect_same_files("one", "two");
+}
+
 TEST_F(Ranks, OtherOptionsOfARankAreNamed) {
   const auto rank = [&](const std::string& number, const std::string& rate) {
     const fs::path folder = path("rank" + number);

@@ -39,9 +39,11 @@ inline void put_options(std::vector<std::string>& args, const std::vector<std::s
 /// A child process of the program, its output in files.
 class Child {
  public:
-  /// `input`: the file that is its standard input.
+  /// `input`: the file that is its standard input. `before`: another program and its arguments,
+  /// which start this one.
   Child(const fs::path& folder, const std::vector<std::string>& args,
-        const std::vector<std::string>& environment = {}, const fs::path& input = "/dev/null")
+        const std::vector<std::string>& environment = {}, const fs::path& input = "/dev/null",
+        const std::vector<std::string>& before = {})
       : out_(folder / "child.out"), err_(folder / "child.err") {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -56,7 +58,8 @@ class Child {
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigdefault(&attributes, &heard);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-    std::vector<std::string> words{BRRR_BINARY};
+    std::vector<std::string> words = before;
+    words.emplace_back(BRRR_BINARY);
     words.insert(words.end(), args.begin(), args.end());
     std::vector<char*> argv, envp;
     for (std::string& w : words) argv.push_back(w.data());
@@ -65,7 +68,7 @@ class Child {
     for (std::string& e : extra) envp.push_back(e.data());
     for (char** e = environ; *e != nullptr; ++e) envp.push_back(*e);
     envp.push_back(nullptr);
-    if (posix_spawn(&pid_, BRRR_BINARY, &actions, &attributes, argv.data(), envp.data()) != 0)
+    if (posix_spawnp(&pid_, words[0].c_str(), &actions, &attributes, argv.data(), envp.data()) != 0)
       pid_ = -1;
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);

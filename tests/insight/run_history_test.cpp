@@ -201,5 +201,30 @@ TEST(RunHistory, NotesAreLimited) {
   EXPECT_TRUE(h.news(early).empty());
 }
 
+TEST(RunHistory, RanksAreReadAsTheyAreLogged) {
+  RunHistory live, logged;
+  std::vector<train::RankStep> means{{0.132, 0.032, 2048, 6e6}, {0.132, 0.002, 1024, 0}};
+  live.ranks(20, means);
+  logged.add_logged({{"step", 20},
+                     {"rank_step_ms", {132, 132}},
+                     {"rank_waited_ms", {32, 2}},
+                     {"rank_sent_bytes", {2048, 1024}},
+                     {"rank_process_bytes", {6e6, 0}}});
+  RunHistory::Place place, other;
+  const Json news = live.news(place);
+  EXPECT_EQ(news.dump(), logged.news(other).dump());  // as text, in which NaN is null
+  const Json& columns = news["tables"]["rank 1"]["columns"];
+  EXPECT_EQ(columns["compute_ms"][0], 130);
+  EXPECT_EQ(columns["waited_ms"][0], 2);
+  EXPECT_TRUE(columns["process_bytes"][0].is_null() ||
+              std::isnan(columns["process_bytes"][0].get<double>()));
+  EXPECT_TRUE(live.news(place).empty());
+  live.ranks(40, means);
+  EXPECT_EQ(live.news(place)["tables"]["rank 0"]["from"], 1);
+  // What another program wrote is left out.
+  logged.add_logged({{"step", 60}, {"rank_step_ms", "many"}, {"rank_sent_bytes", {1, 2, 3}}});
+  EXPECT_EQ(logged.rank_tables().size(), 2u);
+}
+
 }  // namespace
 }  // namespace brrr::insight

@@ -283,6 +283,38 @@ TEST_F(RunPage, RunsCanBeHiddenAndTheAxisChosen) {
   expect_silent(browser, url);
 }
 
+TEST_F(RunPage, EachRankHasASmallChartOnOneScale) {
+  run("ranked", 0.3, "{}", 60);
+  std::string log = read_file(folder_ / "ranked" / "log.jsonl");
+  for (int step = 20; step <= 60; step += 20)
+    log += Json({{"step", step},
+                 {"rank_step_ms", {132, 132, 132}},
+                 {"rank_waited_ms", {32, 31, 2}},
+                 {"rank_sent_bytes", {2048, 2048, 2048}},
+                 {"rank_process_bytes", {6 << 20, 5 << 20, 7 << 20}}})
+               .dump() +
+           "\n";
+  write_file_atomically(folder_ / "ranked" / "log.jsonl", log);
+  test::Browser browser(program_, 1100, 1400, false);
+  open(browser, put({read_run(folder_ / "ranked")}));
+  EXPECT_EQ(browser.evaluate("document.querySelectorAll('#ranks section').length"), 3);
+  EXPECT_EQ(browser.evaluate("document.querySelectorAll('#ranks path.area').length"), 6);
+  EXPECT_EQ(browser.evaluate("document.getElementById('ranked').hidden"), false);
+  const std::string third =
+      browser.evaluate("document.querySelectorAll('#ranks section')[2].textContent");
+  for (const char* part : {"rank 2", "computes 130 ms", "waits for others 2 ms",
+                           "process 7.00 MiB, sends 2.00 KiB a step"})
+    EXPECT_NE(third.find(part), std::string::npos) << third;
+  const Json heights = browser.evaluate(
+      "[...document.querySelectorAll('#ranks section')].map((s) => "
+      "Math.round(Math.max(...[...s.querySelectorAll('path.area')].map((p) => "
+      "p.getBBox().y + p.getBBox().height))))");
+  EXPECT_EQ(heights[0], heights[2]);
+  // A run of one process has no such charts.
+  open(browser, put({run("alone", 0.3, "{}", 60)}));
+  EXPECT_EQ(browser.evaluate("document.getElementById('ranked').hidden"), true);
+}
+
 TEST_F(RunPage, TablesFitADeskAndAPhone) {
   test::expect_whole_tables(program_, put({run("one", 0.3, kPlain), run("two", 0.4, kPlain)}));
 }

@@ -325,6 +325,8 @@ class Launch {
     if (rank < 0) return 0;
     const Rank& failed = ranks_[static_cast<size_t>(rank)];
     const int status = *failed.status, code = code_of(status);
+    // Nobody reads what rank 0 prints any more: the verb alone would end without a word, too.
+    if (rank == 0 && code == 128 + SIGPIPE) return code;
     if (signal_ != 0 && code == 128 + signal_) return code;
     std::string_view text = failed.kept;
     if (failed.lost_its_beginning) tell("[rank {}] [...]\n", rank);

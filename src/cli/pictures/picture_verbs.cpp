@@ -7,10 +7,12 @@
 
 #include "base/clock.h"
 #include "base/human.h"
+#include "base/integers.h"
 #include "base/memory.h"
 #include "base/tell.h"
 #include "base/threads/parallel.h"
 #include "cli/commands.h"
+#include "cli/join_ranks.h"
 #include "cli/model_option.h"
 #include "cli/texts/class_scores.h"
 #include "cli/texts/encoder_texts.h"
@@ -59,8 +61,10 @@ std::vector<fs::path> files_of(const std::vector<std::string>& paths) {
 /// A model with the pictures that options name, read batch by batch.
 class PictureRun {
  public:
-  PictureRun(const PicturesOptions& options, const io::ModelFolder& model)
+  PictureRun(const PicturesOptions& options, const io::ModelFolder& model,
+             Communicator* communicator)
       : options_(options),
+        communicator_(communicator),
         files_(files_of(options.images)),
         folder_(model.folder),
         model_(model, machine::backend_for(options.device), how(options, model)) {
@@ -68,40 +72,18 @@ class PictureRun {
   }
 
   /// Calls `on_picture` with the path and the numbers of each picture that can be read, in order.
+  /// Ranks compute batches in turn, and all of them get all results.
   void run(const std::function<void(const std::string& path, std::span<const float> numbers)>&
                on_picture) {
-    const io::PictureForm& form = model_.form();
-    const auto size = static_cast<size_t>(form.channels * form.height * form.width);
     const Stopwatch watch;
-    for (size_t begin = 0; begin < files_.size(); begin += static_cast<size_t>(model_.batch())) {
-      const size_t count = std::min(files_.size() - begin, static_cast<size_t>(model_.batch()));
-      std::vector<float> pixels(count * size);
-      std::vector<std::string> faults(count);
-      parallel_for(static_cast<int64_t>(count), 1, [&](int64_t first, int64_t end) {
-        for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i)
-          faults[i] = read(files_[begin + i], std::span(pixels).subspan(i * size, size));
-      });
-      std::vector<std::string> names;
-      size_t kept = 0;
-      for (size_t i = 0; i < count; ++i) {
-        if (!faults[i].empty()) {
-          skip(faults[i]);
-          continue;
-        }
-        if (kept < i)
-          std::copy_n(pixels.begin() + static_cast<std::ptrdiff_t>(i * size), size,
-                      pixels.begin() + static_cast<std::ptrdiff_t>(kept * size));
-        names.push_back(files_[begin + i].string());
-        ++kept;
-      }
-      model_.run(std::span(pixels).first(kept * size),
-                 [&](size_t picture, std::span<const float> numbers) {
-                   check_finite(numbers, names[picture]);
-                   on_picture(names[picture], numbers);
-                 });
-      count_ += static_cast<int64_t>(kept);
-      flush_output();
-    }
+    const int64_t batch = model_.batch();
+    divide_pieces(
+        communicator_, ceil_div(std::ssize(files_), batch), 1,
+        [&](int64_t piece) { return results_of(files_of_batch(piece)); },
+        [&](int64_t piece, Packed& results) {
+          use(files_of_batch(piece), results, on_picture);
+          return true;
+        });
     seconds_ = watch.seconds();
   }
 
@@ -131,6 +113,54 @@ class PictureRun {
             .memory = memory_of(options, "a smaller --batch-size")};
   }
 
+  std::span<const fs::path> files_of_batch(int64_t batch) const {
+    const auto most = static_cast<size_t>(model_.batch());
+    const auto files = std::span(files_).subspan(static_cast<size_t>(batch) * most);
+    return files.first(std::min(files.size(), most));
+  }
+
+  /// What is wrong with each file, or "", and then the numbers of those with nothing wrong.
+  Packed results_of(std::span<const fs::path> files) {
+    const io::PictureForm& form = model_.form();
+    const auto size = static_cast<size_t>(form.channels * form.height * form.width);
+    std::vector<float> pixels(files.size() * size);
+    std::vector<std::string> faults(files.size());
+    parallel_for(std::ssize(files), 1, [&](int64_t first, int64_t end) {
+      for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i)
+        faults[i] = read(files[i], std::span(pixels).subspan(i * size, size));
+    });
+    Packed results;
+    size_t kept = 0;
+    for (size_t i = 0; i < files.size(); ++i) {
+      results.put_text(faults[i]);
+      if (!faults[i].empty()) continue;
+      if (kept < i)
+        std::copy_n(pixels.begin() + static_cast<std::ptrdiff_t>(i * size), size,
+                    pixels.begin() + static_cast<std::ptrdiff_t>(kept * size));
+      ++kept;
+    }
+    model_.run(std::span(pixels).first(kept * size),
+               [&](size_t, std::span<const float> numbers) { results.put(numbers); });
+    return results;
+  }
+
+  void use(std::span<const fs::path> files, Packed& results,
+           const std::function<void(const std::string&, std::span<const float>)>& on_picture) {
+    std::vector<std::string> names;
+    for (const fs::path& file : files)
+      if (const std::string fault = results.take_text(); fault.empty())
+        names.push_back(file.string());
+      else
+        skip(fault);
+    for (const std::string& name : names) {
+      const std::vector<float> numbers = results.take<float>();
+      check_finite(numbers, name);
+      on_picture(name, numbers);
+    }
+    count_ += std::ssize(names);
+    flush_output();
+  }
+
   /// Reads a picture as the model takes it; returns what is wrong with it, or "".
   std::string read(const fs::path& file, std::span<float> to) const {
     const io::PictureForm& form = model_.form();
@@ -155,6 +185,7 @@ class PictureRun {
   }
 
   const PicturesOptions& options_;
+  Communicator* communicator_;
   std::vector<fs::path> files_;
   fs::path folder_;
   infer::PictureModel model_;
@@ -162,17 +193,33 @@ class PictureRun {
   double seconds_ = 0;
 };
 
-}  // namespace
+/// A model, and the pictures that it is run on.
+struct OpenPictures {
+  io::ModelFolder model;
+  std::optional<PictureRun> run;
+  bool is_first = true;  // of the ranks
 
-int classify_pictures(const infer::ClassifyOptions& options) {
-  const io::ModelFolder model = open_named_model(options.model, {.reads_tokenizer = false});
+  OpenPictures(io::ModelFolder folder, const PicturesOptions& options, Communicator* communicator)
+      : model(std::move(folder)), is_first(is_first_rank(communicator)) {
+    run.emplace(options, model, communicator);
+  }
+};
+
+std::unique_ptr<OpenPictures> open_to_classify(const infer::ClassifyOptions& options,
+                                               Communicator* communicator) {
+  io::ModelFolder model = open_named_model(options.model, {.reads_tokenizer = false});
   const models::Task& task = model.definition->task();
   if (model.definition->sees_pictures() && task.head != models::Head::classes)
     user_error(
         "{} has no classes: its model is for {}; fine-tune it with `brrr train --task images "
         "--data FOLDER --init-from {}`",
         model.folder.string(), "feature vectors", model.folder.string());
-  PictureRun pictures(options, model);
+  return std::make_unique<OpenPictures>(std::move(model), options, communicator);
+}
+
+int classify(const infer::ClassifyOptions& options, OpenPictures& open) {
+  const models::Task& task = open.model.definition->task();
+  PictureRun& pictures = *open.run;
   ResultList list("results");
   pictures.run([&](const std::string& path, std::span<const float> logits) {
     const std::vector<double> p = probabilities_of(logits, task);
@@ -197,16 +244,26 @@ int classify_pictures(const infer::ClassifyOptions& options) {
   return 0;
 }
 
-int embed_pictures(const infer::EmbedOptions& options) {
+void check_embed_options(const infer::EmbedOptions& options) {
   for (const auto& [is_given, name] : {std::pair(!options.similarity.empty(), "similarity"),
                                        {!options.pooling.empty(), "pooling"},
                                        {!options.prompt_name.empty(), "prompt-name"},
                                        {options.truncate_dim > 0, "truncate-dim"}})
     if (is_given) usage_error("--{} is for texts; leave it out with --images", name);
-  const io::ModelFolder model = open_named_model(
+}
+
+std::unique_ptr<OpenPictures> open_to_embed(const infer::EmbedOptions& options,
+                                            Communicator* communicator) {
+  if (is_first_rank(communicator)) check_place(options.output);
+  check_embed_options(options);
+  io::ModelFolder model = open_named_model(
       options.model,
       {.task = models::Task{.head = models::Head::embedding}, .reads_tokenizer = false});
-  PictureRun pictures(options, model);
+  return std::make_unique<OpenPictures>(std::move(model), options, communicator);
+}
+
+int embed(const infer::EmbedOptions& options, OpenPictures& open) {
+  PictureRun& pictures = *open.run;
   ResultList list("embeddings");
   std::vector<float> all;
   size_t width = 0;
@@ -227,12 +284,28 @@ int embed_pictures(const infer::EmbedOptions& options) {
     rest["dimension"] = width;
     list.finish(io::json_line(rest));
   }
-  if (!options.output.empty()) {
+  if (!options.output.empty() && open.is_first) {
     io::write_npy(options.output, all, pictures.count(), static_cast<int64_t>(width));
     tell("{}: {} vectors of {} numbers\n", options.output, pictures.count(), width);
   }
   pictures.say_rate();
   return 0;
+}
+
+}  // namespace
+
+int classify_pictures(const infer::ClassifyOptions& options) {
+  return share_work(
+      options.threads,
+      [&](Communicator* communicator) { return open_to_classify(options, communicator); },
+      [&](OpenPictures& open) { return classify(options, open); });
+}
+
+int embed_pictures(const infer::EmbedOptions& options) {
+  return share_work(
+      options.threads,
+      [&](Communicator* communicator) { return open_to_embed(options, communicator); },
+      [&](OpenPictures& open) { return embed(options, open); });
 }
 
 }  // namespace brrr::cli

@@ -49,6 +49,9 @@ io::ModelFolder open_for_quantising(const QuantizeOptions& o) {
   const fs::path folder = has_modules ? fs::path(o.model) : find_named_model(o.model);
   const models::ModelPtr definition = has_modules ? nullptr : io::read_definition(folder);
   if (definition) refuse_pictures(*definition, folder, "quantised as a folder");
+  if (definition && definition->adapted() != nullptr)
+    user_error("{} is an adapter: merge it into its model first: `brrr merge {} --output FOLDER`",
+               folder.string(), shell_word(folder.string()));
   io::OpenOptions open;
   open.reads_tokenizer = o.measure || is_calibrated(o);
   const io::SentenceSettings settings = io::read_sentence_settings(folder);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cli/commands.h"
+#include "cli/join_ranks.h"
 #include "cli/model_option.h"
 #include "cli/pictures/picture_verbs.h"
 #include "cli/texts/class_scores.h"
@@ -85,13 +86,15 @@ std::vector<std::string_view> words_of(std::string_view text) {
 
 class Classifier {
  public:
-  Classifier(const infer::ClassifyOptions& options, const io::ModelFolder& model)
+  Classifier(const infer::ClassifyOptions& options, io::ModelFolder model,
+             Communicator* communicator)
       : options_(options),
-        model_(model),
-        task_(model.definition->task()),
-        encoder_(encoder_of(model, options)),
-        texts_(options, *model.tokenizer,
-               longest_text(options, model.definition->sizes().context)) {}
+        model_(std::move(model)),
+        task_(model_.definition->task()),
+        encoder_(encoder_of(model_, options, communicator)),
+        texts_(options, *model_.tokenizer,
+               longest_text(options, model_.definition->sizes().context),
+               infer::TextForm::with_special_tokens, communicator) {}
 
   int run() {
     if (options_.pairs && task_.head == Head::token_classes)
@@ -198,25 +201,34 @@ class Classifier {
   }
 
   const infer::ClassifyOptions& options_;
-  const io::ModelFolder& model_;
+  io::ModelFolder model_;
   models::Task task_;
   infer::Encoder encoder_;
   EncoderTexts texts_;
   ResultList list_{"results"};
 };
 
-}  // namespace
-
-int classify_main(const infer::ClassifyOptions& options) {
-  if (!options.images.empty()) return classify_pictures(options);
-  const io::ModelFolder model = open_named_model(options.model);
+std::unique_ptr<Classifier> open_classifier(const infer::ClassifyOptions& options,
+                                            Communicator* communicator) {
+  io::ModelFolder model =
+      open_named_model(options.model, {.adapters = io::parse_adapters(options.adapter)});
   const Head head = model.definition->task().head;
   if (head != Head::classes && head != Head::values && head != Head::token_classes)
     user_error(
         "{} has no classes: its model is for {}; fine-tune it with `brrr train --task classify "
         "--data FILE.tsv --init-from {}`",
         model.folder.string(), models::description(head), model.folder.string());
-  return Classifier(options, model).run();
+  return std::make_unique<Classifier>(options, std::move(model), communicator);
+}
+
+}  // namespace
+
+int classify_main(const infer::ClassifyOptions& options) {
+  if (!options.images.empty()) return classify_pictures(options);
+  return share_work(
+      options.threads,
+      [&](Communicator* communicator) { return open_classifier(options, communicator); },
+      [](Classifier& classifier) { return classifier.run(); });
 }
 
 }  // namespace brrr::cli

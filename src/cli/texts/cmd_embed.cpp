@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/join_ranks.h"
 #include "cli/pictures/picture_verbs.h"
 #include "cli/texts/text_vectors.h"
 #include "formats/json_file.h"
@@ -24,8 +25,10 @@ std::string numbers_text(std::span<const float> numbers, const char* separator) 
 
 class EmbedCommand {
  public:
-  explicit EmbedCommand(const infer::EmbedOptions& options)
-      : options_(options), vectors_(options) {}
+  EmbedCommand(const infer::EmbedOptions& options, Communicator* communicator)
+      : options_(options),
+        is_first_(is_first_rank(communicator)),
+        vectors_(options, communicator) {}
 
   int run() {
     EncoderTexts& texts = vectors_.texts();
@@ -44,7 +47,7 @@ class EmbedCommand {
                           {"model", model.string()}};
       list_.finish(io::json_line(rest));
     }
-    if (!options_.output.empty()) {
+    if (!options_.output.empty() && is_first_) {
       io::write_npy(options_.output, file_, texts.count(), vectors_.width());
       tell("{}: {} vectors of {} numbers\n", options_.output, texts.count(), vectors_.width());
     }
@@ -57,6 +60,7 @@ class EmbedCommand {
   bool ranks() const { return !options_.similarity.empty(); }
 
   void tell_vectors(std::vector<float> vectors) {
+    if (!is_first_) return;
     const auto width = static_cast<size_t>(vectors_.width());
     const std::vector<std::string>& lines = vectors_.texts().lines();
     if (!options_.output.empty()) {
@@ -100,6 +104,7 @@ class EmbedCommand {
   }
 
   const infer::EmbedOptions& options_;
+  bool is_first_;  // of the ranks: prints and writes
   TextVectors vectors_;
   std::vector<float> query_;
   std::vector<Ranked> ranked_;
@@ -110,9 +115,14 @@ class EmbedCommand {
 }  // namespace
 
 int embed_main(const infer::EmbedOptions& options) {
-  check_place(options.output);
   if (!options.images.empty()) return embed_pictures(options);
-  return EmbedCommand(options).run();
+  return share_work(
+      options.threads,
+      [&](Communicator* communicator) {
+        if (is_first_rank(communicator)) check_place(options.output);
+        return std::make_unique<EmbedCommand>(options, communicator);
+      },
+      [](EmbedCommand& command) { return command.run(); });
 }
 
 }  // namespace brrr::cli

@@ -182,7 +182,8 @@ class MaskFiller {
 }  // namespace
 
 int fill_mask_main(const infer::FillMaskOptions& options) {
-  const io::ModelFolder model = open_named_model(options.model);
+  const io::ModelFolder model =
+      open_named_model(options.model, {.adapters = io::parse_adapters(options.adapter)});
   const models::Head head = model.definition->task().head;
   if (head != models::Head::masked_token)
     user_error("{} cannot fill masks: its model is for {}", model.folder.string(),

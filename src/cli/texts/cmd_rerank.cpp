@@ -98,7 +98,7 @@ class PairScorer final : public DocumentScorer {
  public:
   PairScorer(const infer::RerankOptions& options, const fs::path& folder)
       : options_(options),
-        model_(io::open_model(folder)),
+        model_(io::open_model(folder, {.adapters = io::parse_adapters(options.adapter)})),
         task_(model_.definition->task()),
         label_(label_of(options, task_, folder)),
         encoder_(encoder_of(model_, options)),

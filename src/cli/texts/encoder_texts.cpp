@@ -10,6 +10,7 @@
 #include "base/encoding/utf8.h"
 #include "base/human.h"
 #include "base/tell.h"
+#include "runtime/ranks/shared_work.h"
 
 namespace brrr::cli {
 namespace {
@@ -99,15 +100,42 @@ std::vector<std::string> LineReader::next(size_t most_lines, size_t most_bytes) 
 std::string LineReader::where(size_t i) const { return places_[i]; }
 
 EncoderTexts::EncoderTexts(const infer::TextsOptions& options, const io::Tokenizer& tokenizer,
-                           int64_t longest, infer::TextForm form)
+                           int64_t longest, infer::TextForm form, Communicator* communicator)
     : options_(options),
       tokenizer_(tokenizer),
       longest_(static_cast<size_t>(longest)),
       form_(form),
-      reader_(options.text) {}
+      communicator_(communicator) {
+  if (is_first_rank(communicator)) reader_.emplace(options.text);
+}
+
+void EncoderTexts::read_lines() {
+  lines_ = reader_->next(infer::window_lines(options_), infer::kWindowBytes);
+  places_.clear();
+  for (size_t i = 0; i < lines_.size(); ++i) places_.push_back(reader_->where(i));
+}
+
+void EncoderTexts::get_lines_of_first() {
+  Packed packed(text_of_first(communicator_, [&] {
+    read_lines();
+    Packed own;
+    own.put_value(lines_.size());
+    for (const std::string& line : lines_) own.put_text(line);
+    for (const std::string& place : places_) own.put_text(place);
+    return own.bytes();
+  }));
+  if (is_first_rank(communicator_)) return;
+  lines_.resize(packed.take_value<size_t>());
+  places_.resize(lines_.size());
+  for (std::string& line : lines_) line = packed.take_text();
+  for (std::string& place : places_) place = packed.take_text();
+}
 
 bool EncoderTexts::next() {
-  lines_ = reader_.next(infer::window_lines(options_), infer::kWindowBytes);
+  if (communicator_ == nullptr)
+    read_lines();
+  else
+    get_lines_of_first();
   count_ += std::ssize(lines_);
   for (const std::string& line : lines_) {
     empty_ += line.empty();

@@ -47,14 +47,16 @@ class LineReader {
 /// Lines as a model reads them.
 class EncoderTexts {
  public:
-  /// `tokenizer` outlives this. `longest`: tokens that a text may have.
+  /// `tokenizer` outlives this. `longest`: tokens that a text may have. `communicator`: rank 0
+  /// reads the files, and all ranks get the lines; the constructor exchanges nothing.
   EncoderTexts(const infer::TextsOptions& options, const io::Tokenizer& tokenizer, int64_t longest,
-               infer::TextForm form = infer::TextForm::with_special_tokens);
+               infer::TextForm form = infer::TextForm::with_special_tokens,
+               Communicator* communicator = nullptr);
 
   /// Reads further lines; false when there are none.
   bool next();
   const std::vector<std::string>& lines() const { return lines_; }
-  std::string where(size_t line) const { return reader_.where(line); }
+  std::string where(size_t line) const { return places_[line]; }
   /// What the model reads of texts of a line, by the tokenizer. Counts it when it is cut; throws
   /// UserError with --no-truncate.
   io::ModelInput encode(size_t line, std::string_view first,
@@ -65,19 +67,22 @@ class EncoderTexts {
   /// The same for the words of a line, each with the place of its tokens.
   io::ModelInput encode_words(size_t line, std::span<const std::string_view> words);
   int64_t count() const { return count_; }
-  double seconds_waited() const { return reader_.seconds_waited(); }
+  double seconds_waited() const { return reader_ ? reader_->seconds_waited() : 0; }
   /// Says on stderr, once, what was cut and how many lines were empty.
   void say_notes() const;
 
  private:
+  void read_lines();
+  void get_lines_of_first();
   io::ModelInput checked(const std::string& where, io::ModelInput input);
 
   const infer::TextsOptions& options_;
   const io::Tokenizer& tokenizer_;
   size_t longest_;
   infer::TextForm form_;
-  LineReader reader_;
-  std::vector<std::string> lines_;
+  Communicator* communicator_;
+  std::optional<LineReader> reader_;  // of rank 0
+  std::vector<std::string> lines_, places_;
   int64_t count_ = 0, empty_ = 0, cut_ = 0, broken_ = 0;
 };
 

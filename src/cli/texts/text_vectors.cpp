@@ -52,12 +52,13 @@ double similarity_of(std::span<const float> a, std::span<const float> b, io::Sim
   return dot / std::max(std::sqrt(aa) * std::sqrt(bb), 1e-24);
 }
 
-TextVectors::TextVectors(const infer::EmbedOptions& options)
+TextVectors::TextVectors(const infer::EmbedOptions& options, Communicator* communicator)
     : options_(options),
-      model_(open_embedder(options, TextRole::document)),
+      model_(open_embedder(options, TextRole::document, communicator)),
       prompt_(prompt_of(model_.settings, options, TextRole::document)),
       texts_(options, *model_.tokenizer,
-             longest_text(options, model_.context, model_.settings.longest), model_.form),
+             longest_text(options, model_.context, model_.settings.longest), model_.form,
+             communicator),
       width_(options.truncate_dim > 0 ? options.truncate_dim : model_.vectors->width()) {
   if (options.truncate_dim > model_.vectors->width())
     usage_error("--truncate-dim {}: the model's vectors have {} numbers", options.truncate_dim,

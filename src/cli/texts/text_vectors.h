@@ -19,7 +19,9 @@ class TextVectors {
  public:
   /// Opens the model that --model names. `options` must outlive this. Throws UserError (exit 2) if
   /// --truncate-dim exceeds the dimension of the vectors.
-  explicit TextVectors(const infer::EmbedOptions& options);
+  /// `communicator`: the ranks that compute the vectors of lines together; all of them make the
+  /// same calls. Null: no others.
+  explicit TextVectors(const infer::EmbedOptions& options, Communicator* communicator = nullptr);
 
   EncoderTexts& texts() { return texts_; }
   const OpenEmbedder& model() const { return model_; }

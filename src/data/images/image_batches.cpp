@@ -159,11 +159,8 @@ int32_t ImageBatches::fill_row(const Row& row, std::span<float> out) const {
       fill_item(item, row.epoch, out);
       return set_.label(item);
     } catch (const UserError& error) {
-      if (images_.skip_bad_images == 0)
-        user_error("{}; with --skip-bad-images N up to N of them are left out", error.what());
       if (!note_bad(item, error.what()))
-        user_error("{}; {} cannot be read, more than the {} that may be skipped", error.what(),
-                   counted(images_.skip_bad_images + 1, "picture"), images_.skip_bad_images);
+        throw UserError(too_many_bad_images(error.what(), images_.skip_bad_images));
     }
     if (!is_training()) break;
   }
@@ -229,6 +226,17 @@ std::vector<std::string> ImageBatches::skipped() const {
   std::vector<std::string> reasons;
   for (const auto& [item, reason] : skipped_) reasons.push_back(reason);
   return reasons;
+}
+
+std::map<size_t, std::string> ImageBatches::skipped_items() const {
+  const std::lock_guard lock(mutex_);
+  return skipped_;
+}
+
+std::string too_many_bad_images(const std::string& fault, int64_t most) {
+  if (most == 0) return fault + "; with --skip-bad-images N up to N of them are left out";
+  return fmt::format("{}; {} cannot be read, more than the {} that may be skipped", fault,
+                     counted(most + 1, "picture"), most);
 }
 
 }  // namespace brrr::io

@@ -52,6 +52,8 @@ std::vector<fs::path> module_folders(const fs::path& folder) {
   return folders;
 }
 
+}  // namespace
+
 void copy_texts(const fs::path& from, const fs::path& to) {
   for (const std::string_view name : tokenizer_file_names()) copy_if_there(from, to, name);
   constexpr std::array kNames = {"chat_template.jinja",
@@ -67,8 +69,6 @@ void copy_texts(const fs::path& from, const fs::path& to) {
     for (const char* name : {"config.json", "model.safetensors"})
       copy_if_there(from, to, folder / name);
 }
-
-}  // namespace
 
 std::vector<std::string> kept_layers(const models::Model& model, const WeightSource& files,
                                      const std::set<std::string>& quantised) {

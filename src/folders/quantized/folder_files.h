@@ -17,6 +17,10 @@ namespace brrr::io {
 std::vector<std::string> kept_layers(const models::Model& model, const WeightSource& files,
                                      const std::set<std::string>& quantised);
 
+/// Copies what a model folder is used by besides its weights and config.json: tokenizer, generation
+/// settings, chat template, and the modules of sentence-transformers.
+void copy_texts(const fs::path& from, const fs::path& to);
+
 /// Writes model.safetensors, config.json with the quantization_config, checksums.json, and copies
 /// of what the model at `from` is used by: tokenizer, generation settings, chat template, and the
 /// modules of sentence-transformers.

@@ -50,7 +50,8 @@ std::vector<EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs) {
   return rows;
 }
 
-Encoder encoder_of(const io::ModelFolder& model, const TextsOptions& options) {
+Encoder encoder_of(const io::ModelFolder& model, const TextsOptions& options,
+                   Communicator* communicator) {
   const Backend backend = machine::backend_for(options.device);
   model.tokenizer->prepare(1);  // before the memory of this process is measured
   const RunPrecision precision = precision_of(options, model);
@@ -60,7 +61,8 @@ Encoder encoder_of(const io::ModelFolder& model, const TextsOptions& options) {
                   .batch_size = options.batch_size,
                   .batch_tokens = options.batch_tokens,
                   .memory = memory_of(options, "a smaller --max-length"),
-                  .beside = bytes_of_texts(options, model.definition->sizes().width)});
+                  .beside = bytes_of_texts(options, model.definition->sizes().width),
+                  .communicator = communicator});
 }
 
 int64_t bytes_of_texts(const TextsOptions& options, int64_t width) {

@@ -35,8 +35,9 @@ void check_finite(std::span<const float> numbers, const std::string& where);
 /// The rows of inputs, which must outlive them.
 std::vector<EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs);
 
-/// The encoder of an opened model, which must outlive it.
-Encoder encoder_of(const io::ModelFolder& model, const TextsOptions& options);
+/// The encoder of an opened model, which must outlive it. `communicator`: of EncoderOptions.
+Encoder encoder_of(const io::ModelFolder& model, const TextsOptions& options,
+                   Communicator* communicator = nullptr);
 
 /// Lines that are read, computed and printed together.
 size_t window_lines(const TextsOptions& options);

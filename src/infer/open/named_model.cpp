@@ -2,6 +2,7 @@
 
 #include "base/encoding/ascii.h"
 #include "base/tell.h"
+#include "folders/adapters/adapter_folder.h"
 #include "folders/sentence_folder.h"
 #include "folders/state_dict.h"
 #include "formats/gguf/gguf_file.h"
@@ -36,9 +37,10 @@ io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions&
   return io::open_model(find_named_model(name), options);
 }
 
-std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& name) {
-  const auto folder =
-      std::make_shared<const io::ModelFolder>(open_named_model(name, {.reads_tokenizer = false}));
+std::shared_ptr<const io::ModelFolder> open_exchange_model(
+    const std::string& name, const std::vector<io::ChosenAdapter>& adapters) {
+  const auto folder = std::make_shared<const io::ModelFolder>(
+      io::merged(open_named_model(name, {.reads_tokenizer = false, .adapters = adapters})));
   if (folder->definition->task().head != models::Head::embedding) return folder;
   const io::SentenceSettings settings = io::read_sentence_settings(folder->folder);
   if (!settings.layers.empty() || settings.table)
@@ -46,8 +48,8 @@ std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& na
         "{}: its vectors are made by modules besides the encoder (Dense, LayerNorm, a table "
         "of token vectors), which run in `embed` alone",
         (folder->folder / "modules.json").string());
-  return std::make_shared<const io::ModelFolder>(
-      io::open_model(settings.model, {.task = settings.task, .reads_tokenizer = false}));
+  return std::make_shared<const io::ModelFolder>(io::merged(io::open_model(
+      settings.model, {.task = settings.task, .reads_tokenizer = false, .adapters = adapters})));
 }
 
 bool is_module_file(const std::string& word) {

@@ -25,7 +25,9 @@ io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions&
 /// The model as files for other runtimes have it (Model::exchange), without its tokenizer: one that
 /// gives vectors of texts pools them as its folder says. Throws UserError where modules behind the
 /// encoder make the vectors.
-std::shared_ptr<const io::ModelFolder> open_exchange_model(const std::string& name);
+/// Adapters are merged into the weights.
+std::shared_ptr<const io::ModelFolder> open_exchange_model(
+    const std::string& name, const std::vector<io::ChosenAdapter>& adapters = {});
 
 /// What --precision says, or, where it is not given, the folder's own precision.
 template <typename Options>

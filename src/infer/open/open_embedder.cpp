@@ -5,6 +5,7 @@
 #include "backend/cpu/target.h"
 #include "base/memory.h"
 #include "base/tell.h"
+#include "folders/adapters/adapter_folder.h"
 #include "infer/encoder.h"
 #include "infer/layered_embedder.h"
 #include "infer/open/kept_texts.h"
@@ -32,7 +33,11 @@ io::SentenceSettings settings_by(io::SentenceSettings settings, const EmbedOptio
 }
 
 io::SentenceSettings settings_of(const fs::path& folder, const EmbedOptions& options) {
-  return settings_by(io::read_sentence_settings(folder), options);
+  if (!io::holds_adapter(folder)) return settings_by(io::read_sentence_settings(folder), options);
+  io::SentenceSettings settings =
+      settings_by(io::read_sentence_settings(io::base_folder(folder)), options);
+  settings.model = folder;
+  return settings;
 }
 
 /// The most tokens that a file takes of a text, where it says so.
@@ -116,7 +121,7 @@ void say_pooling(const io::SentenceSettings& settings, const fs::path& folder,
 }
 
 OpenEmbedder open_module_embedder(const ModuleFiles& files, const EmbedOptions& options,
-                                  TextRole role) {
+                                  TextRole role, Communicator* communicator) {
   OpenEmbedder open;
   open.path = files.file;
   const fs::path folder = files.folder.empty() ? fs::path(".") : files.folder;
@@ -147,7 +152,8 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const EmbedOptions& 
                      .batch_size = options.batch_size,
                      .batch_tokens = options.batch_tokens,
                      .memory = memory_of(options, "a smaller --max-length"),
-                     .beside = bytes_of_texts(options, 0)});
+                     .beside = bytes_of_texts(options, 0),
+                     .communicator = communicator});
   open.context = vectors->context();
   if (vectors->is_pooled() && !options.pooling.empty())
     usage_error("--pooling: {} gives whole vectors, which are not pooled again",
@@ -181,17 +187,18 @@ std::string prompt_of(const io::SentenceSettings& settings, const EmbedOptions& 
               settings.model.string(), known.empty() ? "none" : known);
 }
 
-OpenEmbedder open_embedder(const EmbedOptions& options, TextRole role) {
+OpenEmbedder open_embedder(const EmbedOptions& options, TextRole role, Communicator* communicator) {
   if (const ModuleFiles files = module_files(options.model); !files.file.empty())
-    return open_module_embedder(files, options, role);
+    return open_module_embedder(files, options, role, communicator);
   OpenEmbedder open;
   // Older folders of sentence-transformers have the encoder in a folder of its own.
   const bool has_modules = is_there(fs::path(options.model) / "modules.json");
   const fs::path folder = has_modules ? fs::path(options.model) : find_named_model(options.model);
   open.settings = settings_of(folder, options);
   if (open.settings.table) return open_table(std::move(open.settings), options);
-  open.folder = std::make_unique<io::ModelFolder>(
-      io::open_model(open.settings.model, {.task = open.settings.task}));
+  open.folder = std::make_unique<io::ModelFolder>(io::open_model(
+      open.settings.model,
+      {.task = open.settings.task, .adapters = io::parse_adapters(options.adapter)}));
   open.path = open.folder->folder;
   open.tokenizer = open.folder->tokenizer.get();
   leave_prompt_out(open, options, role);
@@ -200,7 +207,7 @@ OpenEmbedder open_embedder(const EmbedOptions& options, TextRole role) {
   check_case(open.settings, folder, *open.tokenizer);
   say_pooling(open.settings, folder, options);
   open.vectors = std::unique_ptr<Embedder>(
-      new Encoder(encoder_of(*open.folder, options)));  // an Encoder cannot be moved
+      new Encoder(encoder_of(*open.folder, options, communicator)));  // it cannot be moved
   add_layers(open);
   return open;
 }

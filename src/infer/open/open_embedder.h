@@ -35,6 +35,8 @@ std::string prompt_of(const io::SentenceSettings& settings, const EmbedOptions& 
 /// Opens what --model names: an ONNX file, a folder that has one (model.onnx, onnx/model.onnx) and
 /// no other weights, the folder of an encoder, or of a table of token vectors. Says on stderr what
 /// the files leave open. `role`: whose prompt pooling leaves out, where the folder wants that.
-OpenEmbedder open_embedder(const EmbedOptions& options, TextRole role);
+/// `communicator`: of EncoderOptions; a table of token vectors does not use it.
+OpenEmbedder open_embedder(const EmbedOptions& options, TextRole role,
+                           Communicator* communicator = nullptr);
 
 }  // namespace brrr::infer

@@ -192,6 +192,12 @@ void LivePage::samples(int64_t step, const std::vector<std::string>& texts) {
   ++state_->version;
 }
 
+void LivePage::ranks(int64_t step, const std::vector<train::RankStep>& means) {
+  const std::lock_guard hold(state_->mutex);
+  state_->history.ranks(step, means);
+  ++state_->version;
+}
+
 void LivePage::health(const train::HealthNote& note) {
   const std::lock_guard hold(state_->mutex);
   state_->history.note(note.step, std::string(name_of(note.ailment)), note.text);

@@ -30,6 +30,7 @@ class LivePage : public train::RunObserver {
   void step(const train::StepRecord& record) override;
   void evaluation(int64_t step, const train::Score& score) override;
   void samples(int64_t step, const std::vector<std::string>& texts) override;
+  void ranks(int64_t step, const std::vector<train::RankStep>& means) override;
   void health(const train::HealthNote& note) override;
 
   /// The run is over: "finished", "stopped" or "failed", and a line on it. Open pages stay as they

@@ -121,7 +121,7 @@ const charts = [
   {title: 'Gradient norm', y: 'norm of all gradients', lines: plain('steps', 'grad_norm', 'norm'), log: 'auto', text: short},
   {title: 'Learning rate', y: 'rate', lines: plain('steps', 'lr', 'rate'), zero: true, text: short},
   {title: 'Tokens per second', y: 'tokens/s', lines: plain('steps', 'tokens_per_second', 'tokens/s'), zero: true, text: short},
-  {title: 'What bounds a step', y: 'share of the time', regimes: true, text: percent},
+  {title: 'What bounds a step', y: 'share of the time', regimes: true, stack: {table: 'regimes', parts: kRegimes}, text: percent},
   {title: 'Waiting for data', y: 'share of the time', lines: plain('steps', 'waiting_share', 'waiting'), zero: true, top: 0.05, text: percent},
   {title: 'Memory', y: 'bytes', lines: each(plain('host', 'process_bytes', 'process'), plain('host', 'arena_bytes', 'arena')), zero: true, base: 1024, text: bytes},
   {title: 'Processors busy', y: 'share of the machine', lines: plain('host', 'cpu_busy', 'of this machine'), zero: true, top: 1, text: percent},
@@ -215,10 +215,10 @@ class Chart {
     this.svg = node('svg', {class: 'plot', role: 'img'});
     this.empty = document.createElement('p');
     this.empty.className = 'faint';
-    const note = document.createElement('p');
-    note.className = 'faint';
-    note.textContent = what.note ?? '';
-    this.card.append(head, this.legend, this.svg, this.empty, note);
+    this.note = document.createElement('p');
+    this.note.className = 'faint';
+    this.note.textContent = what.note ?? '';
+    this.card.append(head, this.legend, this.svg, this.empty, this.note);
     parent.append(this.card);
     this.svg.addEventListener('pointermove', (e) => this.hover(e));
     this.svg.addEventListener('pointerleave', () => hideTip());
@@ -234,12 +234,13 @@ class Chart {
   }
 
   stepLines() {
-    if (!this.what.regimes)
+    const stack = this.what.stack;
+    if (!stack)
       return runs.flatMap((run, i) => (run.hidden ? [] : this.what.lines(run, i).map((l) => ({...l, run: i}))));
-    const t = runs[0].tables.regimes;  // as one picture: only of one run
+    const t = runs[0].tables[stack.table];  // as one picture: only of one run
     if (several || !t) return [];
     let below = t.step.map(() => 0);
-    return kRegimes.map(([column, name, colour]) => {
+    return stack.parts.map(([column, name, colour]) => {
       const values = t[column], top = below.map((b, i) => b + (values[i] ?? 0)), line = {name, run: 0, x: t.step, y: values, below, top, colour};
       below = top;
       return line;
@@ -258,14 +259,15 @@ class Chart {
     this.empty.textContent = some ? '' : what.regimes ? data.regimes : data.live ? 'no data yet' : runs.every((r) => r.hidden) ? 'no run is shown' :
       axis === 'step' || !this.stepLines().length ? 'not recorded' : `the log does not say how many ${axis} there were`;
     if (!some) return;
-    const w = Math.max(260, this.card.clientWidth - 34), h = 234, left = 64, right = w - 18, top = 26, bottom = h - 42;
+    if (what.caption) this.note.textContent = what.caption();
+    const w = Math.max(what.small ? 180 : 260, this.card.clientWidth - (what.small ? 24 : 34)), h = what.small ? 150 : 234, left = what.small ? 46 : 64, right = w - 18, top = 26, bottom = h - 42;
     svg.setAttribute('viewBox', `0 0 ${w} ${h}`);
     svg.setAttribute('aria-label', what.title);
     let [x0, x1] = span(lines.flatMap((l) => l.x));
     if (x0 === x1) { x0 -= 1; x1 += 1; }
     // Spikes of single steps may leave the picture of a loss; trends and evaluations may not.
     const main = lines.filter((l) => l.style !== 'faint');
-    let [y0, y1] = what.regimes ? [0, 1] : span(main.flatMap((l) => l.y));
+    let [y0, y1] = what.regimes ? [0, 1] : what.stack ? [0, what.most()] : span(main.flatMap((l) => l.y));
     const log = what.log === 'auto' && y0 > 0 && y1 > 2 * y0;
     if (!isFinite(y0)) [y0, y1] = [0, 1];
     if (what.zero) { y0 = Math.min(0, y0); if (y1 <= y0) y1 = what.top ?? y0 + 1; }
@@ -286,7 +288,7 @@ class Chart {
     for (const v of ticks(x0 / size, x1 / size, Math.max(2, Math.floor(w / 85))))
       if (axis !== 'step' || Number.isInteger(v)) label(svg, at(px(v * size)), bottom + 16, short(v), 'middle');
     label(svg, (left + right) / 2, h - 6, unitName, 'middle').setAttribute('class', 'axis');
-    label(svg, left, 14, (what.y ?? '') + (log ? ', logarithmic' : ''), 'start').setAttribute('class', 'axis');
+    if (!what.small) label(svg, left, 14, (what.y ?? '') + (log ? ', logarithmic' : ''), 'start').setAttribute('class', 'axis');
     for (const l of lines) {
       const colour = typeof l.colour === 'string' ? `var(${l.colour})` : `var(--c${l.colour % 6})`;
       if (l.top) {
@@ -380,6 +382,23 @@ if (several) {
 }
 const drawn = charts.map((what) => new Chart(what, by('charts')));
 
+// ---- ranks: a small chart each, all on one scale
+
+const kRankParts = [['compute_ms', 'computes', '--compute'], ['waited_ms', 'waits for others', '--c3']];
+const rankTables = () => Object.keys(runs[0].tables).filter((name) => name.startsWith('rank ')).map((name) => runs[0].tables[name]);
+const mostOfRanks = () => Math.max(...rankTables().flatMap((t) => t.step.map((_, i) => (t.compute_ms[i] ?? 0) + (t.waited_ms[i] ?? 0))));
+const lastKnown = (values) => [...(values ?? [])].reverse().find((v) => v !== null);
+function addRanks() {
+  if (several) return;
+  const known = by('ranks').children.length, count = rankTables().length;
+  for (let rank = known; rank < count; ++rank) {
+    const table = 'rank ' + rank, of = (column) => bytes(Math.round(lastKnown(runs[0].tables[table]?.[column]) ?? NaN) || undefined);
+    drawn.push(new Chart({title: table, small: true, zero: true, stack: {table, parts: kRankParts}, most: mostOfRanks, text: (v) => short(v) + ' ms',
+      caption: () => `process ${of('process_bytes')}, sends ${of('sent_bytes')} a step`}, by('ranks')));
+  }
+  by('ranked').hidden = !count;
+}
+
 // ---- what was not as it should be
 
 function drawNotes() {
@@ -431,6 +450,7 @@ function draw() {
   setTimeout(() => requestAnimationFrame(() => {
     asked = false;
     last = performance.now();
+    addRanks();
     for (const c of drawn) c.draw();
     drawNotes();
     drawSamples();

@@ -17,7 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr size_t kMostSets = 1000;  // of a log that another program wrote
+// Of a log that another program wrote:
+constexpr size_t kMostSets = 1000, kMostRanks = 1024;
 constexpr const char* kTableNames[] = {"steps", "evaluations", "host", "gpu", "regimes"};
 
 /// Six digits are enough for a picture, and half the page.
@@ -162,6 +163,35 @@ void RunHistory::evaluation(int64_t step, double val_loss, const std::string& se
       {static_cast<double>(step), static_cast<double>(at - sets_.begin()), val_loss});
 }
 
+void RunHistory::ranks(int64_t step, std::span<const train::RankStep> means) {
+  while (ranks_.size() < means.size())
+    ranks_.emplace_back(
+        std::vector<std::string>{"step", "compute_ms", "waited_ms", "sent_bytes", "process_bytes"});
+  for (size_t rank = 0; rank < means.size(); ++rank) {
+    const train::RankStep& r = means[rank];
+    ranks_[rank].add({static_cast<double>(step), 1e3 * r.computed_seconds(), 1e3 * r.waited_seconds,
+                      r.bytes_sent, r.process_bytes > 0 ? r.process_bytes : kNone});
+  }
+}
+
+void RunHistory::add_logged_ranks(double step, const Json& record) {
+  std::vector<train::RankStep> means;
+  const auto read = [&](const char* name, double train::RankStep::*to, double unit) {
+    const auto list = record.find(name);
+    if (list == record.end() || !list->is_array()) return;
+    means.resize(std::max(means.size(), std::min(list->size(), kMostRanks)));
+    for (size_t rank = 0; rank < std::min(list->size(), kMostRanks); ++rank)
+      if (const Json& value = (*list)[rank]; value.is_number())
+        means[rank].*to = unit * value.get<double>();
+  };
+  read("rank_step_ms", &train::RankStep::seconds, 1e-3);
+  if (means.empty()) return;
+  read("rank_waited_ms", &train::RankStep::waited_seconds, 1e-3);
+  read("rank_sent_bytes", &train::RankStep::bytes_sent, 1);
+  read("rank_process_bytes", &train::RankStep::process_bytes, 1);
+  ranks(static_cast<int64_t>(step), means);
+}
+
 void RunHistory::note(int64_t step, std::string kind, std::string text) {
   // The first ones and the newest: among these is what ended the run.
   if (notes_.size() == kMostNotes) notes_.erase(notes_.begin() + kMostNotes / 2);
@@ -193,6 +223,7 @@ void RunHistory::add_logged(const Json& record) {
   if (const auto logged = train::logged_evaluation(record);
       logged && std::isfinite(logged->loss) && sets_.size() < kMostSets)
     evaluation(static_cast<int64_t>(step), logged->loss, logged->set, logged->tokens);
+  add_logged_ranks(step, record);
   for (const size_t t : {steps, host, gpu, regimes}) {
     std::vector<double> row{step};
     bool any = false;
@@ -210,6 +241,10 @@ Json RunHistory::news(Place& place) const {
   for (size_t t = 0; t < kTables; ++t)
     if (Json news = tables_[t].news(place.tables[t]); !news.is_null())
       out["tables"][kTableNames[t]] = std::move(news);
+  place.ranks.resize(std::max(place.ranks.size(), ranks_.size()));
+  for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    if (Json news = ranks_[rank].news(place.ranks[rank]); !news.is_null())
+      out["tables"][fmt::format("rank {}", rank)] = std::move(news);
   for (; place.sets < sets_.size(); ++place.sets)
     out["sets"].push_back({{"name", sets_[place.sets].name}, {"tokens", sets_[place.sets].tokens}});
   for (const Note& n : notes_)

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,6 +68,8 @@ class RunHistory {
   void add(const train::StepRecord& record);
   /// `set` and `tokens`: what it was measured on (Score::set); "" and 0 if unknown.
   void evaluation(int64_t step, double val_loss, const std::string& set, int64_t tokens);
+  /// The mean steps of all ranks since the last call.
+  void ranks(int64_t step, std::span<const train::RankStep> means);
   void note(int64_t step, std::string kind, std::string text);
   /// A text that the model wrote after a step.
   void sample(int64_t step, std::string text);
@@ -75,6 +78,7 @@ class RunHistory {
 
   struct Place {
     std::array<Columns::Place, kTables> tables;
+    std::vector<Columns::Place> ranks;
     size_t notes = 0, samples = 0, sets = 0;  // how many there were
   };
   /// {"tables": {name: Columns::news}, "sets": [...], "notes": [...], "samples": [...]}, without
@@ -88,6 +92,9 @@ class RunHistory {
     size_t number = 0;  // of all there were
   };
   const Columns& table(Table t) const { return tables_[t]; }
+  /// A table for each rank that was heard of: step, compute_ms, waited_ms, sent_bytes,
+  /// process_bytes. In news() it is called "rank 3".
+  const std::vector<Columns>& rank_tables() const { return ranks_; }
   const std::vector<Note>& notes() const { return notes_; }
   struct Sample {
     int64_t step = 0;
@@ -97,7 +104,10 @@ class RunHistory {
   const std::vector<Sample>& samples() const { return samples_; }
 
  private:
+  void add_logged_ranks(double step, const nlohmann::json& record);
+
   std::array<Columns, kTables> tables_;
+  std::vector<Columns> ranks_;
   /// Validation losses of one set can be compared.
   struct EvaluationSet {
     std::string name;

@@ -43,6 +43,9 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:2px 0 14px;max-height:360
 font:13px/1.5 ui-monospace,monospace}
 .card .wide+.wide{margin-top:14px}.card ul.faint{margin:10px 0 0;padding-left:20px;font-size:13px}
 #charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:16px}
+#ranks{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,250px),1fr));gap:12px}
+#ranks .card{margin:0;min-width:0;padding:8px 12px}#ranks h2{font-size:14px}
+#ranks p{margin:2px 0;font-size:12.5px}
 #charts .card{margin:0;min-width:0}.chart h2{margin:0}
 .legend{min-height:22px;font-size:13px;color:var(--faint);font-variant-numeric:tabular-nums}
 .legend span{display:inline-flex;align-items:center;gap:6px;margin-right:14px}
@@ -215,6 +218,8 @@ std::string run_page(const std::vector<RunRecord>& runs, bool live) {
     body += card("Figures", figures(runs)) + remarks(runs);
   body += card("Health", "<ul id=\"notes\"></ul>") +
           "<div id=\"controls\"></div><div id=\"charts\"></div>\n<section class=\"card\" "
+          "id=\"ranked\" hidden><h2>Ranks: the time of a step</h2><div id=\"ranks\"></div>"
+          "</section>\n<section class=\"card\" "
           "id=\"samples\" hidden>"
           "<h2>Sample texts</h2><div id=\"texts\"></div></section>\n";
   if (runs.size() > 1) {

@@ -92,6 +92,12 @@ struct KernelPlan {
   PlannedKernel total() const;
 };
 
+/// What full fine-tuning would take instead of an adapter, all else being equal.
+struct FullTuning {
+  int64_t arena_bytes = 0, process_bytes = 0;
+  double ms = 0;  // of a step; 0: not predicted
+};
+
 struct RunPlan {
   train::Plan plan;  // options, bytes of the arena and the process, predicted time
   models::ModelPtr model;
@@ -115,6 +121,7 @@ struct RunPlan {
   std::optional<RankPlan> ranks;      // of a run on several
   InferencePlan inference;
   std::vector<Rule> rules;
+  std::optional<FullTuning> full;  // of a run that trains an adapter
 };
 
 /// `session` is compiled_run() of the plan's options. `cache`: the KV cache of the inference plan.

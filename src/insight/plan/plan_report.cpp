@@ -8,6 +8,7 @@
 #include "base/threads/parallel.h"
 #include "insight/plan/plan_lines.h"
 #include "insight/plan/plan_parts.h"
+#include "train/options/lora_options.h"
 #include "train/parts.h"
 
 namespace brrr::insight {
@@ -171,6 +172,25 @@ std::string disturbance_text(const RunPlan& p) {
 
 namespace {
 
+void add_full_tuning(Report& r, const RunPlan& p) {
+  r.heading("against full fine-tuning of the same steps");
+  const auto row = [&](const char* name, const std::string& now, const std::string& full,
+                       double share) {
+    r.line(fmt::format("  {:<16} {:>12} {:>12} {:>11.0f}%", name, now, full, 100 * share));
+  };
+  r.line(fmt::format("  {:<16} {:>12} {:>12} {:>12}", "", "adapter", "all weights", "share"));
+  const auto bytes = [&](const char* name, int64_t now, int64_t full) {
+    row(name, memory_text(now), memory_text(full),
+        static_cast<double>(now) / static_cast<double>(full));
+  };
+  bytes("arena", p.plan.arena.total(), p.full->arena_bytes);
+  bytes("process", p.plan.process.resident(), p.full->process_bytes);
+  if (p.time && p.full->ms > 0)
+    row("step, predicted", duration_text(1e-3 * p.time->total_ms()),
+        duration_text(1e-3 * p.full->ms), p.time->total_ms() / p.full->ms);
+  if (p.model->adapted() != nullptr) r.line("  " + train::adapter_line(*p.model));
+}
+
 void add_saved(Report& r, const RunPlan& p) {
   if (p.saved_bytes == 0) return;
   r.heading(fmt::format("kept from forward to backward: {}", memory_text(p.saved_bytes)));
@@ -298,6 +318,7 @@ std::string report(const RunPlan& p, bool colour) {
   add_memory(r, p);
   add_saved(r, p);
   add_work(r, p);
+  if (p.full) add_full_tuning(r, p);
   if (p.ranks) add_ranks(r, *p.ranks);
   if (p.kernels) add_kernel_rows(r, p);
   add_rules(r, p);
@@ -373,6 +394,10 @@ std::string report_json(const RunPlan& p) {
       {"plan_ms", p.compile_ms}};
   if (p.ranks) j["ranks"] = OrderedJson::parse(rank_plan_json(*p.ranks));
   if (p.kernels) j["kernels"] = kernels_json(p);
+  if (p.full)
+    j["full_fine_tuning"] = {{"arena_bytes", p.full->arena_bytes},
+                             {"process_bytes", p.full->process_bytes},
+                             {"predicted_ms", p.full->ms}};
   return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 

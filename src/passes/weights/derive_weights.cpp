@@ -172,7 +172,8 @@ class Deriver {
       const Node& node = in_.node(id);
       if (in_.is_input(id)) {
         const bool is = in_.role(id) == Role::parameter &&
-                        (refresher_ == Refresher::loader || node.results[0].dtype == DType::f32);
+                        (refresher_ == Refresher::loader || node.results[0].dtype == DType::f32 ||
+                         !in_.is_trained(id));
         closed_[id] = {.is = is, .has_parameter = is};
         continue;
       }

@@ -34,13 +34,14 @@ std::set<ValueId> scales_of_integers(const Graph& g) {
 
 }  // namespace
 
-Graph low_parameters(const Graph& in, DType low, Notes* notes) {
+Graph low_parameters(const Graph& in, DType low, LowParameters which, Notes* notes) {
   std::map<ValueId, Value> wide;  // the f32 view of a parameter that is stored in low
   const std::set<ValueId> scales = scales_of_integers(in);
   Rewriter r(in, Types::change);
   auto is_low = [&](ValueId v) {
     return in.is_input(v.node) && in.input_kind(v.node) == InputKind::parameter &&
-           in.type(v).dtype == DType::f32 && in.type(v).shape.rank() >= 2 && !scales.contains(v);
+           in.type(v).dtype == DType::f32 && in.type(v).shape.rank() >= 2 && !scales.contains(v) &&
+           (which == LowParameters::all || !in.is_trained(v.node));
   };
   const auto is_f32 = [&](ValueId v) { return in.type(v).dtype == DType::f32; };
   int count = 0;

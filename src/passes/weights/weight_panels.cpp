@@ -19,6 +19,12 @@ bool is_cast(const Graph& g, ValueId value) {
   return is(node, Op::cast) && is_parameter(g, node.operands[0]) && g.type(value).shape.rank() == 2;
 }
 
+/// A matrix that is stored in 16 bits and that training leaves as it is.
+bool is_frozen_matrix(const Graph& g, ValueId value) {
+  return is_parameter(g, value) && !g.is_trained(value.node) && g.type(value).shape.rank() == 2 &&
+         bytes_of(g.type(value).dtype) == 2;
+}
+
 /// A matrix that is a parameter, or several side by side (join_products).
 bool is_parameters(const Graph& g, ValueId value) {
   const Node& node = g.node(value.node);
@@ -48,7 +54,8 @@ Reads reads_that_gain(const Graph& g, const Target& target) {
   for (NodeId id = 0; id < g.size(); ++id) {
     const Node& node = g.node(id);
     const auto layout = layout_of_right(node);
-    if (layout && is_cast(g, node.operands[1]) && target.gains_by_panels(g, id))
+    if (layout && (is_cast(g, node.operands[1]) || is_frozen_matrix(g, node.operands[1])) &&
+        target.gains_by_panels(g, id))
       reads[{id, 1}] = *layout;
   }
   return reads;

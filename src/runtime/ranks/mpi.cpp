@@ -31,6 +31,7 @@ struct Notice {
   enum Kind : int32_t { kBeat, kDone, kEnded };
   int32_t kind = kBeat;
   int32_t sender = 0;
+  int32_t silent_rank = -1;  // the run ended because this one gives no sign of life
   char sentence[1024] = {};  // why the run ended
 };
 
@@ -236,7 +237,8 @@ class Mpi : public Transport {
       if (notice.sender < 0 || notice.sender >= ranks()) continue;
       if (notice.kind == Notice::kEnded) {
         has_ended_ = true;
-        throw LostRank({notice.sentence, ::strnlen(notice.sentence, sizeof notice.sentence)});
+        throw_lost({notice.sentence, ::strnlen(notice.sentence, sizeof notice.sentence)},
+                   notice.silent_rank);
       }
       if (notice.kind == Notice::kDone) {
         done_[static_cast<size_t>(notice.sender)] = true;
@@ -256,26 +258,43 @@ class Mpi : public Transport {
         send_notice({.kind = Notice::kBeat, .sender = rank()}, (rank() + 1) % ranks());
     }
     if (silent_seconds_ > timeout_seconds_ && !done_[static_cast<size_t>(before)])
-      end_run(
-          fmt::format("{} has not answered for {:.0f} s; see whether it is stopped or its host "
-                      "is cut off, end it, and start all ranks again",
-                      who(before), std::ceil(timeout_seconds_)));
+      end_run(fmt::format("{} has not answered for {:.0f} s; see whether it is stopped or its host "
+                          "is cut off, end it, and start all ranks again",
+                          who(before), std::ceil(timeout_seconds_)),
+              before);
   }
 
-  /// And waits until all have it, or a second.
-  void tell_all(const std::string& sentence) {
+  /// And waits until all have it, or a second; the silent rank may never take it.
+  void tell_all(const std::string& sentence, int silent_rank = -1) {
     has_ended_ = true;
-    Notice notice{.kind = Notice::kEnded, .sender = rank()};
+    Notice notice{.kind = Notice::kEnded, .sender = rank(), .silent_rank = silent_rank};
     std::memcpy(notice.sentence, sentence.data(),
                 std::min(sentence.size(), sizeof notice.sentence - 1));
+    const auto told = notices_.size();
     for (int peer = 0; peer < ranks(); ++peer)
-      if (peer != rank()) send_notice(notice, peer);
-    for (const Stopwatch watch; !notices_.empty() && watch.seconds() < 1; ::sched_yield())
-      drop_sent_notices();
+      if (peer != rank() && peer != silent_rank) send_notice(notice, peer);
+    const auto all_have_it = [&] {
+      return std::all_of(std::next(notices_.begin(), static_cast<ptrdiff_t>(told)), notices_.end(),
+                         [&](Sent& sent) { return is_done(sent.request); });
+    };
+    for (const Stopwatch watch; !all_have_it() && watch.seconds() < 1;) ::sched_yield();
+    if (silent_rank < 0) return;
+    send_notice(notice, silent_rank);
+    drop_sent_notices();
   }
 
-  [[noreturn]] void end_run(const std::string& sentence) {
-    tell_all(sentence);
+  [[noreturn]] void end_run(const std::string& sentence, int silent_rank = -1) {
+    tell_all(sentence, silent_rank);
+    throw_lost(sentence, silent_rank);
+  }
+
+  [[noreturn]] void throw_lost(const std::string& sentence, int silent_rank) const {
+    const auto host = [&](int r) {
+      return std::string_view(introductions_[static_cast<size_t>(r)].host);
+    };
+    if (silent_rank >= 0 && silent_rank < std::ssize(introductions_) &&
+        host(silent_rank) != host(rank()))
+      throw SilentHost(sentence);
     throw LostRank(sentence);
   }
 

@@ -26,6 +26,13 @@ class LostRank : public UserError {
       : UserError(message, code) {}
 };
 
+/// A rank of another host gives no sign of life. Its host may be cut off, and then the launcher
+/// cannot end what runs there, nor itself.
+class SilentHost : public LostRank {
+ public:
+  using LostRank::LostRank;
+};
+
 /// Where a process stands among those of a run.
 struct RankPlace {
   int rank = 0, ranks = 1;

@@ -16,13 +16,12 @@ class Interpreter {
  public:
   Interpreter(const std::tm& now, const Limits& limits) : now_(now), work_(limits) {}
 
-  std::string run(const Body& body, const std::vector<std::pair<std::string, Value>>& variables) {
+  MarkedText run(const Body& body, const std::vector<std::pair<std::string, Value>>& variables) {
     Scope globals(nullptr);
     for (const auto& [name, value] : variables) globals.set(name, value, work_);
     Scope top(&globals);
-    std::string out;
-    execute(body, top, out);
-    return out;
+    execute(body, top, result_.text);
+    return std::move(result_);
   }
   /// Where the template was when something went wrong.
   size_t at() const { return at_; }
@@ -95,7 +94,9 @@ class Interpreter {
         return run_with(s, scope, out);
       case Stmt::Kind::generation: {
         InnerScope inner(&scope, homes_);
+        const size_t begin = out.size();
         execute(s.body, inner, out);
+        if (&out == &result_.text) result_.generated.push_back({begin, out.size()});
         break;
       }
       case Stmt::Kind::leave:
@@ -461,6 +462,7 @@ class Interpreter {
 
   static constexpr size_t kMostHomes = 10'000;
   const std::tm now_;
+  MarkedText result_;
   Work work_;
   int level_ = 0;
   size_t at_ = 0;
@@ -469,9 +471,9 @@ class Interpreter {
 
 }  // namespace
 
-std::string interpret(const Source& source, const Body& body,
-                      const std::vector<std::pair<std::string, Value>>& variables,
-                      const std::tm& now, const Limits& limits) {
+MarkedText interpret(const Source& source, const Body& body,
+                     const std::vector<std::pair<std::string, Value>>& variables,
+                     const std::tm& now, const Limits& limits) {
   Interpreter interpreter(now, limits);
   try {
     return interpreter.run(body, variables);

@@ -20,8 +20,8 @@ Template::Template(Template&&) noexcept = default;
 Template& Template::operator=(Template&&) noexcept = default;
 Template::~Template() = default;
 
-std::string Template::render(const Variables& variables, const std::tm& now,
-                             const Limits& limits) const {
+MarkedText Template::render_marked(const Variables& variables, const std::tm& now,
+                                   const Limits& limits) const {
   return interpret(parsed_->source, parsed_->body, variables, now, limits);
 }
 

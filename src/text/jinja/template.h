@@ -17,6 +17,19 @@
 
 namespace brrr::jinja {
 
+/// Bytes [begin, end) of a text.
+struct TextRange {
+  size_t begin = 0, end = 0;
+  bool operator==(const TextRange&) const = default;
+};
+
+struct MarkedText {
+  std::string text;
+  /// What `{% generation %}` blocks have written, in order: a model's own words. Blocks inside
+  /// macros, captures and recursive loops, whose text may be changed later, are not in the list.
+  std::vector<TextRange> generated;
+};
+
 class Template {
  public:
   /// `name` stands for the template in errors. Throws UserError for what is no template.
@@ -29,7 +42,12 @@ class Template {
   /// `now` is what strftime_now writes. Throws UserError for what the template raises itself, for
   /// what it cannot do, and beyond the limits.
   std::string render(const Variables& variables, const std::tm& now,
-                     const Limits& limits = {}) const;
+                     const Limits& limits = {}) const {
+    return render_marked(variables, now, limits).text;
+  }
+  /// The same, with the places that `generation` blocks have written.
+  MarkedText render_marked(const Variables& variables, const std::tm& now,
+                           const Limits& limits = {}) const;
 
  private:
   struct Parsed;

@@ -25,9 +25,7 @@ constexpr const char* kLabelledFile =
     "texts with labels are read from a file: take --task NAME --data FILE.tsv";
 constexpr const char* kOneDevice =
     "a run has one process on one device; leave it out, and choose the device by --device";
-constexpr const char* kNoAdapters =
-    "there are no LoRA adapters yet: every weight is trained; leave it out, and see --optim "
-    "adafactor and --rematerialize for what saves memory";
+constexpr const char* kAdapter = "give --lora-r N for an adapter of rank N; leave it out";
 constexpr const char* kNoBits =
     "weights are not loaded in 8 or 4 bits yet; leave it out, and see --precision bf16 and --optim "
     "adamw_8bit";
@@ -183,14 +181,10 @@ constexpr Harmless kHarmless[] = {
     {"with-tracking", Kind::kFlag, "", ""},  // log.jsonl and event files are written in any case
 
     // PEFT and the scripts around it.
-    {"use-peft", Kind::kFlag, "false", kNoAdapters},
-    {"use-lora", Kind::kFlag, "false", kNoAdapters},
-    {"lora-r", Kind::kText, kOff, kNoAdapters},
-    {"lora-rank", Kind::kText, kOff, kNoAdapters},
-    {"lora-alpha", Kind::kText, kOff, kNoAdapters},
-    {"lora-dropout", Kind::kText, kOff, kNoAdapters},
-    {"lora-target-modules", Kind::kText, kOff, kNoAdapters},
-    {"lora-task-type", Kind::kText, kOff, kNoAdapters},
+    {"use-peft", Kind::kFlag, "false", kAdapter},
+    {"use-lora", Kind::kFlag, "false", kAdapter},
+    {"lora-task-type", Kind::kText, "", ""},
+    {"use-dora", Kind::kFlag, "false", "adapters with DoRA are used, not trained; leave it out"},
     {"load-in-8bit", Kind::kFlag, "false", kNoBits},
     {"load-in-4bit", Kind::kFlag, "false", kNoBits},
 

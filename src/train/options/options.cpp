@@ -9,6 +9,7 @@
 #include "machine/device.h"
 #include "optim/optimizer.h"
 #include "train/options/foreign_names.h"
+#include "train/options/lora_options.h"
 #include "train/options/rank_options.h"
 
 namespace brrr::train {
@@ -38,7 +39,8 @@ void add_data_rows(Table& t) {
       .free_on_resume = true;  // the trainer compares the content's digest
   t.list("data", &Options::data, false, "FILE...",
          "token shards (.bin), or folders of them; with --task a file of texts and labels (.csv, "
-         ".tsv, .jsonl, packed or not); with --task images a folder with a folder of pictures for "
+         ".tsv, .jsonl, packed or not), or of conversations (.jsonl); with --task images a folder "
+         "with a folder of pictures for "
          "each class, MNIST's files, or a list of lines `path<tab>class`")
       .free_on_resume = true;
   t.list("val-data", &Options::val_data, false, "FILE...",
@@ -72,11 +74,16 @@ void add_task_rows(Table& t) {
        {"classify", "classes"},
        {"regress", "regression"},
        {"tokens", "ner"},
-       {"images", "pictures"}},
+       {"images", "pictures"},
+       {"chat", "sft"}},
       "NAME",
       "what a model learns from texts with labels: classify (a class for each text), regress "
       "(numbers), or an encoder tokens (a class for each word); from pictures: images (a class "
-      "for each)");
+      "for each); from conversations in a .jsonl file: chat (what the assistant says)");
+  t.text("chat-template", &Options::chat_template, "FILE",
+         "template (Jinja) that writes conversations, for --task chat (default: the model's own)",
+         {"chat-template-path"})
+      .free_on_resume = true;  // a checkpoint has it
   t.text("text-column", &Options::text_column, "NAME",
          "column of the text: its name in the header, or its number (default: detected); of .jsonl "
          "files the field",
@@ -206,6 +213,7 @@ void add_model_rows(Table& t) {
   t.list("freeze", &Options::freeze, true, "PLACE...",
          "parameters to leave as they are: embed, h.3, h.0-5, norm, head, or a parameter's name or "
          "its beginning; they need neither gradients nor moments");
+  add_lora_rows(t);
 }
 
 void add_training_rows(Table& t) {

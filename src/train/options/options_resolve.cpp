@@ -9,6 +9,7 @@
 #include "formats/json_file.h"
 #include "train/options.h"
 #include "train/options/foreign_names.h"
+#include "train/options/lora_options.h"
 #include "train/options/option_layer.h"
 #include "train/options/rank_options.h"
 #include "train/tasks/picture_data.h"
@@ -75,23 +76,26 @@ void fill_intervals(TrainOptions& o) {
 
 void fill(TrainOptions& o) {
   fill_for_optimizer(o);
+  fill_lora(o);
   for (const auto& [name, value] : models::find_architecture(o.architecture).defaults())
     o.model_settings.emplace(name, value);
   if (o.min_lr < 0) o.min_lr = default_min_lr(o);
   if (o.was_given("num-train-epochs") && o.num_train_epochs > 0 && !o.was_given("max-steps"))
     o.max_steps = 0;
   fill_intervals(o);
-  if (o.pack == "documents" && o.task.empty() && !o.was_given("sampling")) o.sampling = "documents";
+  if (learns_chat(o) && !o.was_given("pack")) o.pack = "documents";
+  if (o.pack == "documents" && !learns_labels(o) && !o.was_given("sampling"))
+    o.sampling = "documents";
   if (o.data_seed < 0) o.data_seed = o.seed;
   const io::Augment recipe = learns_pictures(o) ? io::augment_from_name(o.augment) : io::Augment{};
   if (o.random_operations < 0) o.random_operations = recipe.random_operations;
   if (o.random_erasing < 0) o.random_erasing = recipe.erase;
   // The task of a resumed run stands in its record.
-  if (o.task.empty() && !o.wants_resume() && o.metric_for_best_model == "loss")
+  if (!learns_labels(o) && !o.wants_resume() && o.metric_for_best_model == "loss")
     o.metric_for_best_model.clear();
   if (o.eval_batch_size == 0) o.eval_batch_size = o.batch_size;
   // Shards bring their tokenizer; a tokenizer brings its vocabulary.
-  const bool learns_tokenizer = !o.task.empty() && o.init_from == "scratch" && !learns_pictures(o);
+  const bool learns_tokenizer = learns_labels(o) && o.init_from == "scratch" && !learns_pictures(o);
   if ((!o.data.empty() || learns_pictures(o)) && !learns_tokenizer && !o.was_given("tokenizer"))
     o.tokenizer.clear();
   if (o.was_given("tokenizer") && !o.was_given("vocab-size")) o.vocab_size = 0;
@@ -182,9 +186,29 @@ void validate_pictures(const TrainOptions& o) {
     usage_error("--task images works with --sampling epoch; got {}", o.sampling);
 }
 
+void validate_chat(const TrainOptions& o) {
+  if (o.init_from == "scratch")
+    usage_error(
+        "--task chat starts from a trained model, which brings the tokenizer: expected --init-from "
+        "FOLDER");
+  if (!o.text.empty())
+    usage_error("--task chat reads conversations from --data FILE.jsonl; got --text");
+  if (o.data.size() != 1 || o.val_data.size() > 1)
+    usage_error("--task chat needs --data with one file of conversations{}; got {}",
+                o.data.size() == 1 ? ", and --val-data with one at most" : "",
+                o.data.size() == 1 ? o.val_data.size() : o.data.size());
+  if (o.sampling != "documents" && o.sampling != "group_by_length")
+    usage_error("--task chat works with --sampling documents or group_by_length; got {}",
+                o.sampling);
+  if (o.val_data.empty() && o.val_fraction > 0.5)
+    usage_error(
+        "--task chat holds out every k-th conversation: expected --val-fraction up to 0.5; got {}",
+        o.val_fraction);
+}
+
 void validate_task(const TrainOptions& o) {
   if (!learns_pictures(o)) {
-    if (!o.task.empty() && !o.wants_resume() &&
+    if (learns_labels(o) && !o.wants_resume() &&
         architecture_of_preset(o.preset).head == models::Head::classes)
       usage_error("--preset {} is for pictures, --task images; got --task {}", o.preset, o.task);
     for (const char* name :
@@ -197,9 +221,11 @@ void validate_task(const TrainOptions& o) {
   }
   for (const char* name : {"text-column", "text2-column", "label-column", "header", "quoting",
                            "truncate", "any-labels"})
-    if (o.task.empty() && is_set(o, name) &&
+    if (!learns_labels(o) && is_set(o, name) &&
         !(std::string_view(name) == "text-column" && !o.text.empty()))  // of a .jsonl file
       usage_error("--{} applies to labelled texts: it needs --task", name);
+  if (!learns_chat(o) && is_set(o, "chat-template"))
+    usage_error("--chat-template writes conversations: it needs --task chat");
   const bool masks = o.task.empty() &&
                      (o.init_from != "scratch" || o.wants_resume() ||
                       models::find_architecture(o.architecture).head == models::Head::masked_token);
@@ -216,6 +242,7 @@ void validate_task(const TrainOptions& o) {
   }
   if (o.wants_resume()) return;
   if (learns_pictures(o)) return validate_pictures(o);
+  if (learns_chat(o)) return validate_chat(o);
   if (o.init_from == "scratch" && o.architecture != kRecurrent)
     usage_error(
         "--task {} starts from a trained model: expected --init-from FOLDER, or --architecture {}, "
@@ -243,7 +270,7 @@ void validate_task(const TrainOptions& o) {
 
 void validate_metric(const TrainOptions& o) {
   if (o.wants_resume() && o.task.empty()) return;
-  const std::vector<std::string> known = io::metric_names(o.task);
+  const std::vector<std::string> known = io::metric_names(learns_chat(o) ? "" : o.task);
   const std::string& metric =
       o.metric_for_best_model.empty() ? known.front() : o.metric_for_best_model;
   const std::string of = o.task.empty() ? "a run without --task" : "--task " + o.task;
@@ -275,7 +302,7 @@ const models::Preset& find_preset(const std::string& name) {
 
 const models::Preset& preset_for_fine_tuning(const std::string& task) {
   if (task == "images") return find_preset(kFineTunePictures);
-  return find_preset(task.empty() ? kFineTuneText : kFineTune);
+  return find_preset(task.empty() || task == "chat" ? kFineTuneText : kFineTune);
 }
 
 std::vector<const models::Preset*> presets() {
@@ -346,7 +373,7 @@ TrainOptions resolve_unchecked(const KeyValues& given) {
       heads.preset = heads.init_from == "scratch"
                          ? models::find_architecture(kPictures).presets.front().name
                          : kFineTunePictures;
-    else if (!heads.task.empty())
+    else if (learns_labels(heads))
       heads.preset = kFineTune;
     else if (heads.init_from != "scratch" && heads.init_from != "resume")
       heads.preset = kFineTuneText;
@@ -404,14 +431,15 @@ void validate(const TrainOptions& o) {
   validate_task(o);
   validate_metric(o);
   validate_ranks(o);
+  validate_lora(o);
   if (!o.text.empty() && !o.data.empty())
     usage_error("expected --text or --data, not both: text is tokenized, data already is tokens");
   if (!o.val_data.empty() && o.data.empty())
     usage_error("--val-data needs --data: with --text, --val-fraction sets the validation part");
   const bool documents =
-      o.task.empty() && (o.sampling == "documents" || o.sampling == "group_by_length");
+      !learns_labels(o) && (o.sampling == "documents" || o.sampling == "group_by_length");
   if (o.pack == "documents") {
-    if (!o.task.empty())
+    if (learns_labels(o))
       usage_error(
           "--pack documents is for training on text; texts with labels are never padded "
           "where the device has kernels for that: leave --pack out");

@@ -1,0 +1,59 @@
+#pragma once
+// A folder with a low-rank adapter, as PEFT writes it: adapter_config.json and
+// adapter_model.safetensors. Together with the model that it names as its base it stands for a
+// model folder: open_model() and read_definition() read both. Brrr adds config.json, which says the
+// labels of a head, and the tokenizer; the metadata of the tensors' file record a fingerprint of
+// the base's weights.
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "folders/adapters/adapter_config.h"
+#include "folders/model_folder.h"
+
+namespace brrr::io {
+
+/// The model that an adapter was trained over.
+struct AdapterBase {
+  std::string name = {};         // a folder, or a name of the Hub
+  std::string fingerprint = {};  // "": not known
+};
+
+/// A checksum of the names, shapes and dtypes of the base's weights and of a sample of their bytes,
+/// heads of tasks left out. It tells models and versions of them apart; it reads up to 64 KiB of
+/// each tensor.
+std::string fingerprint_of(const WeightSource& weights, const models::Model& base);
+
+/// What the folder says about its base.
+AdapterBase base_of_adapter(const fs::path& folder);
+/// The base of a model that is opened for training.
+AdapterBase base_of_model(const ModelFolder& model);
+
+/// open_model(), read_definition() and open_weights() for the folder of an adapter.
+ModelFolder open_adapter_folder(const fs::path& folder, const OpenOptions& options);
+/// open_model() for a plain model with OpenOptions::adapters, the first of which may bring a head.
+ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& options);
+/// The folder of the adapter's base.
+fs::path base_folder(const fs::path& adapter);
+models::ModelPtr read_adapter_definition(const fs::path& folder);
+std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
+                                                       const models::Model& model);
+
+/// Puts adapters on a model that is open. Notes on standard error where an adapter was trained over
+/// another base than this.
+ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> adapters);
+
+/// The plain model that computes the same: each adapted weight is W + s B A, computed when it is
+/// read. A model without adapters stays as it is.
+ModelFolder merged(ModelFolder model);
+
+/// Writes adapter_config.json, adapter_model.safetensors and config.json into an existing folder.
+/// `tensors` has every parameter that training changes (AdaptedModel::trained).
+void write_adapter_files(const fs::path& folder, const models::AdaptedModel& model,
+                         std::span<const TensorView> tensors, const TensorContent& content,
+                         const AdapterBase& base);
+
+}  // namespace brrr::io

@@ -1,0 +1,169 @@
+#include "folders/adapters/adapter_tensors.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "folders/adapters/adapter_config.h"
+
+namespace brrr::io {
+namespace {
+
+constexpr std::string_view kPeftRoot = "base_model.model.";
+constexpr std::string_view kLoraA = ".lora_A.weight", kLoraB = ".lora_B.weight";
+constexpr std::string_view kMagnitude = ".lora_magnitude_vector";
+constexpr size_t kMostFaults = 10;
+
+std::string without_part(std::string text, std::string_view part) {
+  if (const size_t at = text.find(part); at != std::string::npos) text.erase(at, part.size());
+  return text;
+}
+
+class AdapterReader {
+ public:
+  AdapterReader(const fs::path& folder, const models::Model& base, const std::string& name)
+      : base_(base), config_(read_adapter_config(folder)), layers_(models::linear_layers(base)) {
+    for (const models::ParameterInfo& p : base.parameters()) parameters_.emplace(p.name, p.shape);
+    found_.file = std::make_shared<const SafetensorsFile>(folder / kAdapterWeights);
+    found_.adapter.name = name;
+    found_.adapter.dropout = config_.dropout;
+    found_.adapter.rslora = config_.rslora;
+  }
+
+  AdapterTensors read() {
+    for (const ForeignTensor& t : found_.file->foreign())
+      fault("the tensor {} is {}", t.name, t.dtype);
+    for (const TensorView& t : found_.file->tensors()) place(t);
+    for (const models::LinearLayer& layer : layers_) finish(layer);
+    throw_if_faults();
+    if (found_.adapter.layers.empty())
+      user_error("{}: it has no tensors lora_A and lora_B", found_.file->what());
+    return std::move(found_);
+  }
+
+ private:
+  template <typename... T>
+  void fault(fmt::format_string<T...> text, T&&... values) {
+    if (++fault_count_ <= kMostFaults)
+      faults_.push_back(fmt::format(text, std::forward<T>(values)...));
+  }
+  void throw_if_faults() const {
+    if (fault_count_ == 0) return;
+    std::string text = fmt::format("{}: {}", found_.file->what(), fmt::join(faults_, "; "));
+    if (fault_count_ > faults_.size())
+      text += fmt::format("; and {} more", fault_count_ - faults_.size());
+    throw UserError(text + fmt::format("; the adapter does not belong to this model ({})",
+                                       base_.architecture().title));
+  }
+
+  /// A name with the prefix that the files of a trunk alone leave out.
+  std::string completed(const std::string& name, const auto& is_known) const {
+    if (is_known(name)) return name;
+    const std::string prefix = base_.file_names().prefix;
+    if (is_known(prefix + name)) return prefix + name;
+    if (name.starts_with(prefix) && is_known(name.substr(prefix.size())))
+      return name.substr(prefix.size());
+    return "";
+  }
+  const models::LinearLayer* layer_of(const std::string& module) const {
+    const auto find = [&](const std::string& name) {
+      return std::ranges::find(layers_, name, &models::LinearLayer::module);
+    };
+    const std::string known =
+        completed(module, [&](const std::string& name) { return find(name) != layers_.end(); });
+    return known.empty() ? nullptr : &*find(known);
+  }
+
+  void place(const TensorView& t) {
+    const std::string_view name = t.name;
+    if (!is_float(t.dtype)) return fault("the tensor {} holds {}", t.name, name_of(t.dtype));
+    if (!name.starts_with(kPeftRoot))
+      return fault("the tensor {} is called otherwise than {}...", t.name, kPeftRoot);
+    std::string inner(name.substr(kPeftRoot.size()));
+    if (inner.ends_with(".lora_magnitude_vector.weight")) inner = without_part(inner, ".weight");
+    for (const std::string_view part : {kLoraA, kLoraB, kMagnitude}) {
+      if (!inner.ends_with(part)) continue;
+      const std::string module = inner.substr(0, inner.size() - part.size());
+      const models::LinearLayer* layer = layer_of(module);
+      if (layer == nullptr) return fault("the model has no linear layer {}", module);
+      parts_[layer->module][part] = &t;
+      return;
+    }
+    if (inner.find(".lora_") != std::string::npos)
+      return fault("{} adapts what is no linear layer", t.name);
+    if (inner.find("original_module.") != std::string::npos) return;
+    inner = without_part(inner, "modules_to_save.");
+    const std::string parameter =
+        completed(inner, [&](const std::string& n) { return parameters_.contains(n); });
+    if (parameter.empty()) return fault("the model has no parameter {}", inner);
+    if (parameters_.at(parameter) != t.shape)
+      return fault("{} must be {}; it is {}", parameter, parameters_.at(parameter).str(),
+                   t.shape.str());
+    found_.adapter.saved.insert(parameter);
+    found_.by_parameter.emplace(parameter, t);
+  }
+
+  void finish(const models::LinearLayer& layer) {
+    const auto at = parts_.find(layer.module);
+    if (at == parts_.end()) return;
+    const auto part = [&](std::string_view name) -> const TensorView* {
+      const auto found = at->second.find(name);
+      return found == at->second.end() ? nullptr : found->second;
+    };
+    const TensorView *a = part(kLoraA), *b = part(kLoraB), *magnitude = part(kMagnitude);
+    if (a == nullptr || b == nullptr)
+      return fault("{}{} is missing", layer.module, a == nullptr ? kLoraA : kLoraB);
+    const auto rank = static_cast<int64_t>(config_.rank.of(layer.module));
+    const Shape a_shape{rank, layer.in}, b_shape{layer.out, rank};
+    if (a->shape != a_shape || b->shape != b_shape)
+      return fault("lora_A and lora_B of {} must be {} and {}; they are {} and {}", layer.module,
+                   a_shape.str(), b_shape.str(), a->shape.str(), b->shape.str());
+    if (magnitude == nullptr && config_.dora)
+      return fault("{}{} is missing", layer.module, kMagnitude);
+    models::AdaptedLayer adapted{layer, rank, config_.alpha.of(layer.module)};
+    adapted.has_factor = config_.dora;
+    found_.by_parameter.emplace(found_.adapter.a_of(layer), *a);
+    found_.by_parameter.emplace(found_.adapter.b_of(layer), *b);
+    if (adapted.has_factor) {
+      // PEFT has had it as a row, too.
+      if (magnitude->shape.elements() != layer.out)
+        return fault("lora_magnitude_vector of {} must have {} elements; it is {}", layer.module,
+                     layer.out, magnitude->shape.str());
+      found_.by_parameter.emplace(magnitude_name(layer), *magnitude);
+    }
+    found_.adapter.layers.push_back(std::move(adapted));
+  }
+
+  const models::Model& base_;
+  const AdapterConfig config_;
+  const std::vector<models::LinearLayer> layers_;
+  std::map<std::string, Shape, std::less<>> parameters_;
+  std::map<std::string, std::map<std::string_view, const TensorView*>> parts_;  // by module
+  AdapterTensors found_;
+  std::vector<std::string> faults_;
+  size_t fault_count_ = 0;
+};
+
+}  // namespace
+
+AdapterTensors read_adapter_tensors(const fs::path& folder, const models::Model& base,
+                                    const std::string& name) {
+  return AdapterReader(folder, base, name).read();
+}
+
+std::string magnitude_name(const models::LinearLayer& layer) {
+  return layer.module + std::string(kMagnitude);
+}
+bool is_magnitude(std::string_view name) { return name.ends_with(kMagnitude); }
+
+std::string name_in_peft(std::string_view parameter, const models::Model& base) {
+  // transformers' class of a trunk alone has no prefix.
+  const std::string prefix = base.file_names().prefix;
+  if (base.task().head == models::Head::embedding && parameter.starts_with(prefix))
+    parameter.remove_prefix(prefix.size());
+  return std::string(kPeftRoot) + std::string(parameter);
+}
+
+}  // namespace brrr::io

@@ -1,0 +1,35 @@
+#pragma once
+// The tensors of adapter_model.safetensors by the names of a model's parameters. PEFT calls them
+// base_model.model.MODULE.lora_A.weight [rank, in], ...lora_B.weight [out, rank], DoRA's
+// ...lora_magnitude_vector [out], and trained copies base_model.model.PARAMETER.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "formats/safetensors.h"
+#include "models/adapters/adapted_model.h"
+
+namespace brrr::io {
+
+struct AdapterTensors {
+  models::Adapter adapter;
+  std::shared_ptr<const SafetensorsFile> file;
+  /// Views of the file; a magnitude is called magnitude_name().
+  std::map<std::string, TensorView, std::less<>> by_parameter;
+};
+
+/// Reads the folder's configuration and finds its tensors. `name`: Adapter::name. Throws UserError
+/// for tensors that do not belong to a layer of the model, or have another shape or rank (named, up
+/// to ten).
+AdapterTensors read_adapter_tensors(const fs::path& folder, const models::Model& base,
+                                    const std::string& name);
+
+std::string magnitude_name(const models::LinearLayer& layer);
+bool is_magnitude(std::string_view name);
+
+/// The name of a trained parameter in an adapter's file.
+std::string name_in_peft(std::string_view parameter, const models::Model& base);
+
+}  // namespace brrr::io

@@ -1,0 +1,142 @@
+#include "models/adapters/adapted_model.h"
+
+#include <cmath>
+#include <map>
+
+#include "base/errors.h"
+#include "models/freeze.h"
+
+namespace brrr::models {
+namespace {
+
+// Streams of the dropout generator for adapters begin here, far above those of layers.
+constexpr int64_t kFirstStream = int64_t{1} << 20;
+
+}  // namespace
+
+AdaptedModel::AdaptedModel(ModelPtr base, std::vector<Adapter> adapters)
+    : base_(std::move(base)), adapters_(std::move(adapters)) {
+  BRRR_CHECK(base_->adapted() == nullptr, "adapters over a model that has adapters");
+  std::map<std::string, int> with_factor, all;
+  for (const Adapter& adapter : adapters_) {
+    for (const AdaptedLayer& adapted : adapter.layers) {
+      const LinearLayer& layer = adapted.layer;
+      ProductAdapter p{.weight = layer.weight,
+                       .a = adapter.a_of(layer),
+                       .b = adapter.b_of(layer),
+                       .rank = adapted.rank,
+                       .scale = adapter.scale_of(adapted),
+                       .dropout = adapter.dropout,
+                       .stream = kFirstStream + std::ssize(products_)};
+      if (adapted.has_factor) p.factor = adapter.factor_of(layer);
+      with_factor[layer.module] += adapted.has_factor ? 1 : 0;
+      if (++all[layer.module] > 1 && with_factor[layer.module] > 0)
+        user_error(
+            "two adapters change {}, one of them by DoRA, which cannot be added to another: use "
+            "one of them, or `brrr merge` it first",
+            layer.module);
+      trained_.insert({p.a, p.b});
+      products_.push_back(std::move(p));
+    }
+    for (const std::string& name : adapter.saved)
+      if (!trained_.insert(name).second)
+        user_error(
+            "two adapters have a trained copy of {} each, and only one can take its place: use one "
+            "of them",
+            name);
+  }
+}
+
+int64_t AdaptedModel::trained_count() const {
+  int64_t n = 0;
+  for (const ParameterInfo& p : parameters())
+    if (!p.is_frozen && !p.is_buffer) n += p.shape.elements();
+  return n;
+}
+
+ModelPtr AdaptedModel::over(ModelPtr base) const {
+  return std::make_shared<AdaptedModel>(std::move(base), adapters_);
+}
+
+void AdaptedModel::declare(Parameters& p) const {
+  std::map<std::string, std::string> places;
+  for (ParameterInfo info : base_->parameters()) {
+    places[info.name] = info.place;
+    info.is_frozen = !trained_.contains(info.name);
+    p.list_only(std::move(info));
+  }
+  for (const Adapter& adapter : adapters_)
+    for (const AdaptedLayer& adapted : adapter.layers) {
+      const LinearLayer& layer = adapted.layer;
+      // PEFT initialises A as PyTorch does a linear layer (Kaiming uniform with a = sqrt(5)), B by
+      // zeros.
+      const double bound = 1 / std::sqrt(static_cast<double>(layer.in));
+      ParameterInfo info{.name = adapter.a_of(layer),
+                         .shape = {adapted.rank, layer.in},
+                         .fill = {Fill::Kind::uniform, bound},
+                         .decays = true,
+                         .place = places[layer.weight]};
+      p.list_only(info);
+      info.name = adapter.b_of(layer);
+      info.shape = {layer.out, adapted.rank};
+      info.fill = {Fill::Kind::zeros};
+      p.list_only(info);
+      if (!adapted.has_factor) continue;
+      info.name = adapter.factor_of(layer);
+      info.shape = {layer.out};
+      info.fill = {Fill::Kind::ones};
+      info.decays = false;
+      info.is_frozen = true;
+      p.list_only(info);
+    }
+}
+
+Graph AdaptedModel::adapted_graph(Graph graph, AdapterUse use) const {
+  for (const NodeId id : graph.inputs(InputKind::parameter))
+    if (!trained_.contains(graph.input_name(id))) graph.freeze(id);
+  return add_adapters(graph, products_, use);
+}
+
+Graph AdaptedModel::loss(int64_t batch, int64_t length) const {
+  return adapted_graph(base_->loss(batch, length), AdapterUse::training);
+}
+Graph AdaptedModel::forward(Dim batch, Dim length) const {
+  return adapted_graph(base_->forward(batch, length), AdapterUse::inference);
+}
+Graph AdaptedModel::scored(int64_t batch, int64_t length) const {
+  return adapted_graph(base_->scored(batch, length), AdapterUse::inference);
+}
+Graph AdaptedModel::forward_at(int64_t batch, int64_t length, int64_t places) const {
+  return adapted_graph(base_->forward_at(batch, length, places), AdapterUse::inference);
+}
+Graph AdaptedModel::flat(const FlatBinding& binding) const {
+  return adapted_graph(base_->flat(binding), AdapterUse::inference);
+}
+Graph AdaptedModel::flat_loss(const FlatBinding& binding) const {
+  return adapted_graph(base_->flat_loss(binding), AdapterUse::training);
+}
+Graph AdaptedModel::flat_scored(const FlatBinding& binding) const {
+  return adapted_graph(base_->flat_scored(binding), AdapterUse::inference);
+}
+Graph AdaptedModel::decode(const DecodeBinding& binding) const {
+  return adapted_graph(base_->decode(binding), AdapterUse::inference);
+}
+Graph AdaptedModel::decode_sequences(const SequencesBinding& binding) const {
+  return adapted_graph(base_->decode_sequences(binding), AdapterUse::inference);
+}
+Graph AdaptedModel::exchange(const ExchangeBinding& binding) const {
+  return adapted_graph(base_->exchange(binding), AdapterUse::inference);
+}
+
+double AdaptedModel::flops_per_token(int64_t length, bool whole_scores) const {
+  double saved = 0, added = 0;
+  for (const ParameterInfo& p : parameters()) {
+    if (p.is_table || p.is_buffer) continue;
+    const auto elements = static_cast<double>(p.shape.elements());
+    if (p.is_frozen) saved += 2 * elements;
+    if (is_of_adapter(p.name)) added += 6 * elements;
+  }
+  return base_->flops_per_token(length, whole_scores) - saved + added;
+}
+
+}  // namespace brrr::models

@@ -1,0 +1,85 @@
+#pragma once
+// A low-rank adapter of a model (LoRA, Hu et al. 2021) as a value: which linear layers it changes,
+// by what rank and scale, and which parameters it has a trained copy of. Names and defaults are
+// those of PEFT, whose folders folders/adapters/ reads and writes.
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/model.h"
+
+namespace brrr::models {
+
+/// A linear layer of a model: y = x W, or x Wᵀ, and perhaps a bias.
+struct LinearLayer {
+  std::string module = {};  // "model.layers.0.self_attn.q_proj": its weight without ".weight"
+  std::string weight = {};  // the parameter
+  int64_t in = 0, out = 0;  // of the layer
+  bool is_conv1d = false;   // the weight is [in, out], as in GPT-2; else [out, in]
+  bool is_head = false;     // the last layer of a language model, or a layer of a task's head
+};
+
+/// The linear layers of the model, in the order of its forward pass.
+std::vector<LinearLayer> linear_layers(const Model& model);
+
+/// A layer with an adapter.
+struct AdaptedLayer {
+  LinearLayer layer;
+  int64_t rank = 0;
+  double alpha = 0;
+  bool has_factor = false;  // DoRA (Liu et al. 2024): the result is scaled by column
+};
+
+struct Adapter {
+  /// Infix of the parameters' names where a model has several adapters; "": none.
+  std::string name = {};
+  std::vector<AdaptedLayer> layers = {};
+  std::set<std::string> saved = {};  // parameters that are trained as a whole
+  double dropout = 0;                // of what A multiplies, in training
+  bool rslora = false;  // scale alpha / sqrt(rank) (Kalajdzievski 2023), not alpha / rank
+  double weight = 1;    // a further factor of the scale, chosen by who uses the adapter
+
+  double scale_of(const AdaptedLayer& layer) const;
+  /// Names of the parameters: "MODULE.lora_A.weight".
+  std::string a_of(const LinearLayer& layer) const { return part_of(layer, "lora_A"); }
+  std::string b_of(const LinearLayer& layer) const { return part_of(layer, "lora_B"); }
+  std::string factor_of(const LinearLayer& layer) const { return part_of(layer, "lora_factor"); }
+
+ private:
+  std::string part_of(const LinearLayer& layer, const char* part) const;
+};
+
+/// Whether a parameter is a part of an adapter: lora_A, lora_B or lora_factor.
+bool is_of_adapter(std::string_view parameter);
+
+/// A new adapter as options describe it.
+struct AdapterRequest {
+  int64_t rank = 0;
+  double alpha = 0;
+  double dropout = 0;
+  bool rslora = false;
+  /// "all-linear" (every linear layer but the head), the last parts of modules' names, or regular
+  /// expressions for whole names.
+  std::vector<std::string> targets = {};
+  /// The last parts of names of modules that are trained as a whole.
+  std::vector<std::string> saved = {};
+};
+
+/// Resolves names to layers and parameters. `trained`: further parameters to train as a whole, such
+/// as those of a new head; a task's head always is. Throws UserError (exit 2) for names that match
+/// nothing, with those that there are, and for a rank above the width of a layer.
+Adapter make_adapter(const Model& model, const AdapterRequest& request,
+                     const std::set<std::string>& trained = {});
+
+/// The shortest names by which PEFT finds exactly these layers among all that it may know: what
+/// follows the number of a block, or the whole name.
+std::vector<std::string> target_names(std::span<const AdaptedLayer> layers);
+/// The names of modules by which PEFT finds these parameters: "classifier", "lm_head".
+std::vector<std::string> saved_modules(const std::set<std::string>& parameters);
+
+}  // namespace brrr::models

@@ -1,0 +1,88 @@
+#include "passes/adapters/add_adapters.h"
+
+#include <map>
+#include <vector>
+
+#include "ir/rewriter.h"
+#include "ops/ops.h"
+
+namespace brrr {
+
+NodeId multiplied_parameter(const Graph& g, NodeId id) {
+  const Node& node = g.node(id);
+  const std::optional<ProductForm> form = product_form(node);
+  if (!form || form->transpose_a) return kNoNode;
+  const NodeId weight = node.operands[1].node;
+  if (!g.is_input(weight) || g.role(weight) != Role::parameter) return kNoNode;
+  return g.type({weight, 0}).shape.rank() == 2 ? weight : kNoNode;
+}
+
+namespace {
+
+class AdapterBuilder {
+ public:
+  AdapterBuilder(Rewriter& rewriter, AdapterUse use) : g_(rewriter.out()), use_(use) {}
+
+  /// x: [..., in]. Returns s (x Aᵀ) Bᵀ, [..., out].
+  Value change(const ProductAdapter& adapter, Value x, int64_t out) {
+    const int64_t in = x.shape().size(-1);
+    const Value a = parameter(adapter.a, {adapter.rank, in}, adapter.is_trained);
+    const Value b = parameter(adapter.b, {out, adapter.rank}, adapter.is_trained);
+    if (use_ == AdapterUse::training && adapter.dropout > 0)
+      x = dropout(x, rng_key(), adapter.dropout, adapter.stream);
+    Value low = matmul(x, a, false, true);
+    if (adapter.scale != 1) low = low * adapter.scale;
+    return matmul(low, b, false, true);
+  }
+  Value factor(const ProductAdapter& adapter, int64_t out) {
+    return parameter(adapter.factor, {out}, false);
+  }
+
+ private:
+  Value parameter(const std::string& name, Shape shape, bool is_trained) {
+    if (const NodeId there = g_.find_input(name); there != kNoNode) return g_.value(there);
+    Attrs attrs;
+    if (use_ == AdapterUse::training && !is_trained) attrs.set(kTrained, false);
+    return g_.input(name, Type{DType::f32, std::move(shape)}, Role::parameter, std::move(attrs));
+  }
+  Value rng_key() {
+    const NodeId there = g_.find_input("rng_key");
+    return there != kNoNode ? g_.value(there) : g_.input("rng_key", {2}, DType::i32);
+  }
+
+  Graph& g_;
+  const AdapterUse use_;
+};
+
+}  // namespace
+
+Graph add_adapters(const Graph& in, std::span<const ProductAdapter> adapters, AdapterUse use) {
+  std::multimap<std::string_view, const ProductAdapter*> by_weight;
+  for (const ProductAdapter& adapter : adapters) by_weight.emplace(adapter.weight, &adapter);
+  return rewrite(in, [&](Rewriter& r, NodeId id) {
+    const NodeId weight = multiplied_parameter(in, id);
+    if (weight == kNoNode) return false;
+    const auto [first, last] = by_weight.equal_range(in.input_name(weight));
+    if (first == last) return false;
+    r.enter_scope_of(id);
+    AdapterBuilder builder(r, use);
+    const Node& node = in.node(id);
+    const std::vector<Value> operands = r.operands(id);
+    const int64_t out = node.results[0].shape.size(-1);
+    const ProductForm form = *product_form(node);
+    const bool has_factor = !first->second->factor.empty();
+    BRRR_CHECK(!has_factor || std::next(first) == last, "several adapters of {}, one with a factor",
+               in.input_name(weight));
+    // The factor does not multiply the bias.
+    Value y = has_factor && form.has_bias
+                  ? matmul(operands[0], operands[1], false, form.transpose_b)
+                  : call(*node.op, operands, node.attrs)[0];
+    for (auto at = first; at != last; ++at) y = y + builder.change(*at->second, operands[0], out);
+    if (has_factor) y = y * builder.factor(*first->second, out);
+    if (has_factor && form.has_bias) y = y + operands[2];
+    r.bind({id, 0}, y);
+    return true;
+  });
+}
+
+}  // namespace brrr

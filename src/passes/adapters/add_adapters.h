@@ -1,0 +1,38 @@
+#pragma once
+// Low-rank adapters of products (LoRA, Hu et al. 2021): x W becomes x W + s (x Aᵀ) Bᵀ.
+
+#include <span>
+#include <string>
+
+#include "ir/graph.h"
+
+namespace brrr {
+
+/// The adapter of one weight, whose products it changes wherever a graph has them.
+struct ProductAdapter {
+  std::string weight = {};     // the parameter W, [in, out] or, transposed, [out, in]
+  std::string a = {}, b = {};  // the parameters A, f32 [rank, in], and B, f32 [out, rank]
+  int64_t rank = 0;            // at least 1
+  double scale = 1;            // s
+  double dropout = 0;          // probability of dropping an element of x in front of A, in training
+  int64_t stream = 0;          // of this dropout
+  std::string factor = {};  // f32 [out]: multiplies x W + s (x Aᵀ) Bᵀ, as DoRA does; "": none
+  bool is_trained = true;   // A and B; the factor never is
+};
+
+/// What a graph with adapters is for.
+enum class AdapterUse {
+  training,  // drops elements; the key is the input "rng_key", which is added where it is missing
+  inference,
+};
+
+/// Adds the adapters to every matmul and linear node whose right operand is the weight. Several
+/// adapters of one weight are summed; those that have a factor stand alone. A graph without the
+/// weight stays as it is.
+Graph add_adapters(const Graph& graph, std::span<const ProductAdapter> adapters, AdapterUse use);
+
+/// The parameter that a node multiplies by, as W of x W or x Wᵀ with x on the left; kNoNode: the
+/// node is no such product.
+NodeId multiplied_parameter(const Graph& graph, NodeId node);
+
+}  // namespace brrr

@@ -1,0 +1,113 @@
+#include "train/chat/conversation_file.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/encoding/ascii.h"
+#include "base/errors.h"
+#include "base/human.h"
+#include "base/options.h"
+#include "data/packed/unpacked_file.h"
+#include "formats/json_file.h"
+
+namespace brrr::train {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr uint64_t kLargestFile = uint64_t{16} << 30;  // unpacked
+constexpr std::array<const char*, 7> kRoles = {"system", "developer", "user",   "assistant",
+                                               "tool",   "function",  "ipython"};
+
+/// A text is one message of `role`.
+std::vector<io::ChatMessage> messages_in(const OrderedJson& field, const char* role,
+                                         const std::string& where) {
+  if (field.is_string()) return {{role, field.get<std::string>()}};
+  return io::messages_of(field, where);
+}
+
+bool is_answer(const io::ChatMessage& message) { return message.role == "assistant"; }
+
+/// Whether a message says something: text, parts of a text, or calls of tools.
+bool is_empty(const io::ChatMessage& message) {
+  if (message.content.find_first_not_of(" \t\r\n") != std::string::npos) return false;
+  const jinja::Dict* const dict = message.whole.dict();
+  if (dict == nullptr) return true;
+  return std::ranges::none_of(dict->items, [](const auto& item) {
+    const auto& [key, value] = item;
+    return key.is_string() && key.text() != "role" && key.text() != "name" && !value.is_string() &&
+           value.truth();
+  });
+}
+
+void check_messages(const Conversation& c, const std::string& where) {
+  for (size_t i = 0; i < c.messages.size(); ++i) {
+    const io::ChatMessage& m = c.messages[i];
+    const std::vector<std::string> known(kRoles.begin(), kRoles.end());
+    if (std::ranges::find(known, m.role) == known.end()) {
+      const std::string likely = nearest(m.role, known);
+      user_error("{}: message {} has the role {}; expected one of {}{}", where, i + 1,
+                 io::in_quotes(m.role), fmt::join(known, ", "),
+                 likely.empty() ? "" : "; did you mean " + likely + "?");
+    }
+    if (is_empty(m))
+      user_error("{}: message {} ({}) is empty; expected text", where, i + 1, m.role);
+  }
+  const auto first = c.messages.begin() + static_cast<int64_t>(c.first_answer);
+  if (std::none_of(first, c.messages.end(), is_answer))
+    user_error(
+        "{}: no message of the assistant, so nothing is learnt from it; expected at least one",
+        where);
+}
+
+Conversation conversation_of(const OrderedJson& row, int64_t line, const std::string& where) {
+  Conversation c;
+  c.line = line;
+  const auto messages = row.find("messages");
+  const auto prompt = row.find("prompt"), completion = row.find("completion");
+  const bool is_pair = prompt != row.end() && completion != row.end();
+  if ((messages != row.end()) == is_pair) {
+    std::string fields;
+    for (const auto& [name, value] : row.items())
+      fields += (fields.empty() ? "" : ", ") + io::in_quotes(name);
+    user_error("{}: expected \"messages\", or \"prompt\" and \"completion\"; found {}", where,
+               fields.empty() ? "no field" : fields);
+  }
+  if (is_pair) {
+    c.messages = messages_in(*prompt, "user", where + ", prompt");
+    c.first_answer = c.messages.size();
+    const auto answers = messages_in(*completion, "assistant", where + ", completion");
+    c.messages.insert(c.messages.end(), answers.begin(), answers.end());
+  } else {
+    c.messages = io::messages_of(*messages, where + ", messages");
+  }
+  if (const auto tools = row.find("tools"); tools != row.end() && !tools->is_null())
+    c.tools = io::tools_of(*tools, where + ", tools");
+  check_messages(c, where);
+  return c;
+}
+
+}  // namespace
+
+ConversationFile read_conversations(const fs::path& file) {
+  ConversationFile result{file.string(), {}};
+  const std::string text = io::read_unpacked(file, kLargestFile);
+  int64_t number = 1;
+  for (size_t at = 0; at < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = std::string_view(text).substr(at, end - at);
+    at = end + 1;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const std::string where = fmt::format("{}: line {}", result.name, number);
+    const OrderedJson row = io::parse_ordered_json(line, where);
+    if (!row.is_object())
+      user_error("{}: expected an object such as {{\"messages\": [...]}} in each line; found {}",
+                 where, io::describe(io::Json(row)));
+    result.conversations.push_back(conversation_of(row, number, where));
+  }
+  if (result.conversations.empty())
+    user_error("{}: it has no conversation; expected one in each line", result.name);
+  return result;
+}
+
+}  // namespace brrr::train

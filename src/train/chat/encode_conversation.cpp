@@ -1,0 +1,183 @@
+#include "train/chat/encode_conversation.h"
+
+#include <algorithm>
+#include <ctime>
+#include <optional>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace brrr::train {
+namespace {
+
+using jinja::TextRange;
+
+/// The day that templates write who ask for it (strftime_now): always the same, so that a run that
+/// is resumed on another day has the same data. It is the one in the templates of Llama 3.
+std::tm day_of_training() {
+  std::tm day{};
+  day.tm_year = 2024 - 1900;
+  day.tm_mon = 6;
+  day.tm_mday = 26;
+  day.tm_wday = 5;
+  day.tm_yday = 207;
+  return day;
+}
+
+/// Ids, and where in the text each begins; one more for the end.
+struct PlacedIds {
+  std::vector<int32_t> ids;
+  std::vector<size_t> begins;
+};
+
+/// Nothing where the ids do not spell the text, because the tokenizer normalizes it.
+std::optional<PlacedIds> placed_ids(const io::Tokenizer& tokenizer, std::string_view text) {
+  PlacedIds placed{tokenizer.encode(text), {}};
+  io::DecodeState state;
+  std::string spelt;
+  for (const int32_t id : placed.ids) {
+    placed.begins.push_back(spelt.size());
+    tokenizer.decode(std::span(&id, 1), state, spelt);
+  }
+  tokenizer.finish(state, spelt);
+  placed.begins.push_back(spelt.size());
+  if (spelt != text) return std::nullopt;
+  return placed;
+}
+
+/// Marks the ids that lie in a range, in part or as a whole.
+void mark_placed(const PlacedIds& placed, const TextRange& range, std::vector<uint8_t>& learnt) {
+  for (size_t i = 0; i < placed.ids.size(); ++i)
+    if (placed.begins[i] < range.end && placed.begins[i + 1] > range.begin) learnt[i] = 1;
+}
+
+/// The number of ids of the text's first `bytes`, which have to be the first ids of the whole.
+size_t ids_before(const io::Tokenizer& tokenizer, std::string_view text, size_t bytes,
+                  const std::vector<int32_t>& whole) {
+  const std::vector<int32_t> ids = tokenizer.encode(text.substr(0, bytes));
+  if (ids.size() > whole.size() || !std::equal(ids.begin(), ids.end(), whole.begin()))
+    user_error(
+        "the tokenizer joins the end of a turn and what follows it into one token, so the "
+        "assistant's tokens cannot be told apart; expected a chat template with special tokens "
+        "around turns");
+  return ids.size();
+}
+
+bool is_system(const io::ChatMessage& m) { return m.role == "system" || m.role == "developer"; }
+
+/// The text that an answer adds, where a template marks none: the difference between the text that
+/// asks for it and the text with it.
+TextRange range_of_answer(const io::ChatTemplate& chat, const std::vector<io::ChatMessage>& all,
+                          size_t answer, const jinja::Value& tools, const std::string& whole) {
+  const auto begin = all.begin();
+  const std::vector<io::ChatMessage> before(begin, begin + static_cast<int64_t>(answer)),
+      with(begin, begin + static_cast<int64_t>(answer) + 1);
+  const std::string asked = chat.render_marked(before, true, day_of_training(), tools).text;
+  const std::string answered = chat.render_marked(with, false, day_of_training(), tools).text;
+  if (!answered.starts_with(asked))
+    user_error(
+        "the chat template has no {{% generation %}} block, and the text that asks for message {} "
+        "is not how the text with it begins; mark the assistant's turns in a template of your own "
+        "and name it with --chat-template",
+        answer + 1);
+  if (!whole.starts_with(answered))
+    user_error(
+        "the chat template has no {{% generation %}} block, and writes the first {} messages in "
+        "another way when others follow; mark the assistant's turns in a template of your own and "
+        "name it with --chat-template",
+        answer + 1);
+  return {asked.size(), answered.size()};
+}
+
+}  // namespace
+
+EncodedConversation ConversationEncoder::encode_whole(const std::vector<io::ChatMessage>& messages,
+                                                      size_t first_answer,
+                                                      const jinja::Value& tools) const {
+  const auto [text, generated] = chat_.render_marked(messages, false, day_of_training(), tools);
+  std::vector<TextRange> answers = generated;
+  if (answers.empty()) {
+    for (size_t i = first_answer; i < messages.size(); ++i)
+      if (messages[i].role == "assistant")
+        answers.push_back(range_of_answer(chat_, messages, i, tools, text));
+  } else if (first_answer > 0) {
+    const std::vector<io::ChatMessage> prompt(
+        messages.begin(), messages.begin() + static_cast<int64_t>(first_answer));
+    const auto asked = chat_.render_marked(prompt, true, day_of_training(), tools).generated;
+    answers.erase(answers.begin(),
+                  answers.begin() + static_cast<int64_t>(std::min(asked.size(), answers.size())));
+  }
+  std::erase_if(answers, [](const TextRange& r) { return r.begin == r.end; });
+  EncodedConversation encoded;
+  if (std::optional<PlacedIds> placed = placed_ids(tokenizer_, text)) {
+    encoded.learnt.resize(placed->ids.size());
+    for (const TextRange& range : answers) mark_placed(*placed, range, encoded.learnt);
+    encoded.ids = std::move(placed->ids);
+    return encoded;
+  }
+  encoded.ids = tokenizer_.encode(text);
+  encoded.learnt.resize(encoded.ids.size());
+  for (const TextRange& range : answers) {
+    const size_t begin = ids_before(tokenizer_, text, range.begin, encoded.ids),
+                 end = ids_before(tokenizer_, text, range.end, encoded.ids);
+    std::fill(encoded.learnt.begin() + static_cast<int64_t>(begin),
+              encoded.learnt.begin() + static_cast<int64_t>(end), uint8_t{1});
+  }
+  return encoded;
+}
+
+std::string ConversationEncoder::question_of(const Conversation& c) const {
+  std::vector<io::ChatMessage> before;
+  for (size_t i = 0; i < c.messages.size(); ++i) {
+    if (i >= c.first_answer && c.messages[i].role == "assistant") break;
+    before.push_back(c.messages[i]);
+  }
+  return chat_.render_marked(before, true, day_of_training(), c.tools).text;
+}
+
+std::vector<EncodedConversation> ConversationEncoder::encode(const Conversation& c) const {
+  const auto learns = [](const EncodedConversation& e) {
+    // The first id is no target.
+    return std::find(e.learnt.begin() + std::min<int64_t>(1, std::ssize(e.learnt)), e.learnt.end(),
+                     1) != e.learnt.end();
+  };
+  EncodedConversation all = encode_whole(c.messages, c.first_answer, c.tools);
+  if (!learns(all))
+    user_error(
+        "the chat template marks no token of the assistant, so nothing is learnt from it; its "
+        "{{% generation %}} blocks have to hold the assistant's messages");
+  std::vector<EncodedConversation> parts;
+  if (all.ids.size() <= longest_) {
+    parts.push_back(std::move(all));
+    return parts;
+  }
+  // Exchanges: a turn of the user with all that follows it. Those of a prompt stay together.
+  const auto& m = c.messages;
+  size_t system = 0;
+  while (system < m.size() && is_system(m[system])) ++system;
+  std::vector<size_t> begins;
+  for (size_t i = system; i < m.size(); ++i)
+    if (begins.empty() || (m[i].role == "user" && i >= c.first_answer)) begins.push_back(i);
+  begins.push_back(m.size());
+  const auto part_of = [&](size_t first, size_t last) {
+    std::vector<io::ChatMessage> messages(m.begin(), m.begin() + static_cast<int64_t>(system));
+    messages.insert(messages.end(), m.begin() + static_cast<int64_t>(begins[first]),
+                    m.begin() + static_cast<int64_t>(begins[last]));
+    return encode_whole(messages, first == 0 ? c.first_answer : 0, c.tools);
+  };
+  for (size_t first = 0; first + 1 < begins.size();) {
+    std::optional<EncodedConversation> fitting;
+    size_t next = first + 1;
+    for (size_t last = first + 1; last < begins.size(); ++last) {
+      EncodedConversation part = part_of(first, last);
+      if (part.ids.size() > longest_) break;
+      fitting = std::move(part);
+      next = last;
+    }
+    if (fitting && learns(*fitting)) parts.push_back(*std::move(fitting));
+    first = next;
+  }
+  return parts;
+}
+
+}  // namespace brrr::train

@@ -1,0 +1,145 @@
+#include "train/options/lora_options.h"
+
+#include "base/human.h"
+#include "models/adapters/adapted_model.h"
+
+namespace brrr::train {
+namespace {
+
+constexpr int64_t kMostRank = int64_t{1} << 20;
+
+bool is_none(const std::string& text) {
+  return text == "off" || text == "none" || text == "null" || text == "false" || text == "no";
+}
+
+}  // namespace
+
+void add_lora_rows(OptionTable<TrainOptions>& t) {
+  using O = TrainOptions;
+  t.parsed<int64_t>(
+      "lora-r", &O::lora_r,
+      [](const std::string& s) { return is_none(s) ? 0 : parse_integer(s, 1, kMostRank); },
+      [](const int64_t& r) { return r == 0 ? std::string("off") : std::to_string(r); }, "N",
+      "with --init-from: train a low-rank adapter of this rank (LoRA, Hu et al. 2021) and leave "
+      "the "
+      "model as it is; the run's folder holds the adapter, as PEFT writes it. The default "
+      "learning rate is then 10 times as high (Schulman et al. 2025, LoRA Without Regret)",
+      {"lora-rank"});
+  t.parsed<double>(
+      "lora-alpha", &O::lora_alpha,
+      [](const std::string& s) {
+        return s == "auto" || is_none(s) ? 0
+                                         : parse_real(s, {.low = 0, .high = 1e9, .low_open = true});
+      },
+      [](const double& x) { return x == 0 ? std::string("auto") : show_real(x); }, "X",
+      "the adapter's output is multiplied by this over the rank (default: twice the rank)");
+  t.real("lora-dropout", &O::lora_dropout, {.low = 0, .high = 0.999}, "P",
+         "probability of dropping an input of the adapter");
+  t.list(
+      "lora-targets", &O::lora_targets, true, "NAME...",
+      "linear layers to adapt: all-linear (all but the head), the last parts of their names such "
+      "as q_proj, or a regular expression for whole names (default: all-linear)",
+      {"lora-target-modules"});
+  t.flag("rslora", &O::rslora,
+         "divide alpha by the square root of the rank, not by the rank (Kalajdzievski 2023)",
+         {"use-rslora"});
+  t.list(
+      "lora-modules-to-save", &O::lora_modules_to_save, true, "NAME...",
+      "modules to train as a whole beside the adapter, such as lm_head; the head of a task always "
+      "is");
+}
+
+void fill_lora(TrainOptions& o) {
+  if (o.lora_r == 0) return;
+  if (o.lora_alpha == 0) o.lora_alpha = 2 * static_cast<double>(o.lora_r);
+  if (o.lora_targets.empty()) o.lora_targets = {"all-linear"};
+  constexpr double kFaster = 10;
+  if (!o.was_given("learning-rate"))
+    o.learning_rate = parse_real(fmt::format("{:.3g}", o.learning_rate * kFaster), {});
+}
+
+void validate_lora(const TrainOptions& o) {
+  const auto refuse = [&](const char* option) {
+    usage_error("--{} describes an adapter: it needs --lora-r", option);
+  };
+  if (o.lora_r == 0) {
+    if (o.wants_resume()) return;
+    if (o.lora_alpha != 0) refuse("lora-alpha");
+    if (o.lora_dropout != 0) refuse("lora-dropout");
+    if (!o.lora_targets.empty()) refuse("lora-targets");
+    if (o.rslora) refuse("rslora");
+    if (!o.lora_modules_to_save.empty()) refuse("lora-modules-to-save");
+    return;
+  }
+  if (o.init_from == "scratch" && !o.wants_resume())
+    usage_error("--lora-r adapts a trained model: it needs --init-from FOLDER");
+  if (!o.freeze.empty())
+    usage_error(
+        "--lora-r leaves all of the model as it is but for the adapter and --lora-modules-to-save: "
+        "leave --freeze {} out",
+        fmt::join(o.freeze, ","));
+  if (o.qat != "none")
+    usage_error("--qat {} rounds weights that are trained, and --lora-r leaves them as they are",
+                o.qat);
+}
+
+models::ModelPtr with_adapter(const TrainOptions& o, models::ModelPtr model,
+                              const WeightSource* weights) {
+  std::set<std::string> fresh;
+  for (const models::ParameterInfo& p : model->parameters())
+    if (!p.is_buffer && weights != nullptr && weights->find(p.name) == nullptr)
+      fresh.insert(p.name);
+  if (const models::AdaptedModel* adapted = model->adapted()) {
+    if (o.lora_r > 0)
+      usage_error(
+          "--lora-r: the model in {} is an adapter already; leave --lora-r out to train it "
+          "further, or merge it into a model first (`brrr merge`)",
+          o.init_from);
+    std::vector<models::Adapter> adapters = adapted->adapters();
+    for (const models::Adapter& adapter : adapters)
+      for (const models::AdaptedLayer& layer : adapter.layers)
+        if (layer.has_factor)
+          user_error(
+              "--init-from {}: an adapter with DoRA is used, not trained: merge it into a model "
+              "first (`brrr merge`)",
+              o.init_from);
+    adapters.front().saved.insert(fresh.begin(), fresh.end());
+    return std::make_shared<models::AdaptedModel>(adapted->base(), std::move(adapters));
+  }
+  if (o.lora_r == 0) return model;
+  const models::AdapterRequest request{.rank = o.lora_r,
+                                       .alpha = o.lora_alpha,
+                                       .dropout = o.lora_dropout,
+                                       .rslora = o.rslora,
+                                       .targets = o.lora_targets,
+                                       .saved = o.lora_modules_to_save};
+  models::Adapter adapter = models::make_adapter(*model, request, fresh);
+  return std::make_shared<models::AdaptedModel>(std::move(model), std::vector{std::move(adapter)});
+}
+
+std::string adapter_line(const models::Model& model) {
+  const models::AdaptedModel* adapted = model.adapted();
+  if (adapted == nullptr) return "";
+  const models::Adapter& adapter = adapted->adapters().front();
+  int64_t low = adapter.layers.front().rank, high = low, saved = 0;
+  for (const models::AdaptedLayer& layer : adapter.layers) {
+    low = std::min(low, layer.rank);
+    high = std::max(high, layer.rank);
+  }
+  for (const models::ParameterInfo& p : model.parameters())
+    if (adapter.saved.contains(p.name)) saved += p.shape.elements();
+  const auto trained = static_cast<double>(adapted->trained_count());
+  const auto all = static_cast<double>(model.parameter_count());
+  std::string line =
+      fmt::format("adapter: {:.2f}M of {:.2f}M parameters are trained ({:.2f}%): rank {} on {}",
+                  1e-6 * trained, 1e-6 * all, 100 * trained / all,
+                  low == high ? std::to_string(low) : fmt::format("{} to {}", low, high),
+                  counted(std::ssize(adapter.layers), "linear layer"));
+  if (saved > 0)
+    line += fmt::format(", and {} as a whole ({:.2f}M)",
+                        fmt::join(models::saved_modules(adapter.saved), ", "),
+                        1e-6 * static_cast<double>(saved));
+  return line;
+}
+
+}  // namespace brrr::train

@@ -1,0 +1,28 @@
+#pragma once
+// The options of low-rank adapters (LoRA).
+
+#include <string>
+#include <vector>
+
+#include "base/weight_source.h"
+#include "train/options.h"
+
+namespace brrr::train {
+
+/// Appends the rows to the current group.
+void add_lora_rows(OptionTable<TrainOptions>& table);
+/// Fills what follows from the rank: alpha, targets and the learning rate.
+void fill_lora(TrainOptions& options);
+/// Throws UserError (exit 2) for options that do not go together.
+void validate_lora(const TrainOptions& options);
+
+/// The model with the adapter that the options describe, or with the one that it has, to which the
+/// parameters of a new head are added: those that `weights` lacks, where it is given. Without
+/// --lora-r a plain model stays as it is. Throws UserError.
+models::ModelPtr with_adapter(const TrainOptions& options, models::ModelPtr model,
+                              const WeightSource* weights);
+
+/// What a run says about its adapter; "" without one.
+std::string adapter_line(const models::Model& model);
+
+}  // namespace brrr::train

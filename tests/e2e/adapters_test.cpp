@@ -1,0 +1,145 @@
+// Low-rank adapters from end to end: trained, resumed, used beside their base and merged into it.
+
+#include <cmath>
+
+#include "e2e/encoder_runs.h"
+#include "formats/safetensors.h"
+
+namespace brrr::test {
+namespace {
+
+class Adapters : public EncoderRuns {
+ protected:
+  void make_text_base(const std::string& name = "text-base") {
+    ASSERT_EQ(run(small_run(name, {"--max-steps", "60"})), 0) << err_;
+  }
+  Options tuning(const std::string& name, Options more = {}) const {
+    Options options{"train",
+                    "--init-from",
+                    path("text-base"),
+                    "--text",
+                    text_path(),
+                    "--lora-r",
+                    "4",
+                    "--context",
+                    "32",
+                    "--batch-size",
+                    "4",
+                    "--max-steps",
+                    "40",
+                    "--save-steps",
+                    "9",
+                    "--eval-steps",
+                    "20",
+                    "--eval-batches",
+                    "2",
+                    "--threads",
+                    "1",
+                    "--output-dir",
+                    path(name)};
+    put_options(options, more);
+    return options;
+  }
+  double loss_of(const Options& more) {
+    Options options{"eval", "--text", text_path(), "--json"};
+    options.insert(options.end(), more.begin(), more.end());
+    EXPECT_EQ(run(options), 0) << err_;
+    return Json::parse(out_).at("loss").get<double>();
+  }
+  void expect_refused(const Options& options, const std::string& reason) {
+    EXPECT_NE(run(options), 0);
+    EXPECT_NE(err_.find(reason), std::string::npos) << "expected: " << reason << "\ngot: " << err_;
+  }
+};
+
+TEST_F(Adapters, AreTrainedUsedAndMerged) {
+  make_text_base();
+  ASSERT_EQ(run(tuning("tuned")), 0) << err_;
+  EXPECT_NE(err_.find("adapter: "), std::string::npos) << err_;
+  EXPECT_TRUE(fs::exists(path("tuned") / "adapter_model.safetensors"));
+  EXPECT_FALSE(fs::exists(path("tuned") / "model.safetensors"));
+  const std::string base = path("text-base"), tuned = path("tuned"), merged = path("merged");
+  const double before = loss_of({"--model", base}), after = loss_of({"--model", tuned});
+  EXPECT_LT(after, before);
+  EXPECT_EQ(loss_of({"--model", base, "--adapter", tuned}), after);
+  EXPECT_EQ(loss_of({"--model", base, "--adapter", tuned + "=0"}), before);
+  ASSERT_EQ(run({"merge", tuned, "--output", merged}), 0) << err_;
+  EXPECT_FALSE(fs::exists(fs::path(merged) / "adapter_config.json"));
+  EXPECT_NEAR(loss_of({"--model", merged}), after, 1e-5 * after);
+  // Two halves of one adapter are the whole.
+  EXPECT_NEAR(loss_of({"--model", base, "--adapter", tuned + "=0.5", "--adapter", tuned + "=0.5"}),
+              after, 1e-5 * after);
+  ASSERT_EQ(run({"generate", "--model", tuned, "--max-new-tokens", "5"}), 0) << err_;
+  ASSERT_EQ(run({"export", base, "--adapter", tuned, "--output", path("x.onnx")}), 0) << err_;
+  // An adapter is trained further.
+  ASSERT_EQ(run(tuning("further", {"--init-from", tuned, "--lora-r", "off", "--max-steps", "3"})),
+            0)
+      << err_;
+  EXPECT_TRUE(fs::exists(path("further") / "adapter_model.safetensors"));
+}
+
+TEST_F(Adapters, GoOnWithTheSameBitsAfterAKill) {
+  make_text_base();
+  for (const char* precision : {"fp32", "bf16"}) {
+    const Options options{"--precision", precision, "--lora-dropout", "0.1"};
+    const std::string whole = std::string("whole-") + precision;
+    const std::string killed = std::string("killed-") + precision;
+    ASSERT_EQ(run(tuning(whole, options)), 0) << err_;
+    ASSERT_EQ(run(tuning(killed, options), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
+    ASSERT_EQ(run({"train", "--resume", path(killed)}), 0) << err_;
+    EXPECT_EQ(loss_series(whole), loss_series(killed));
+    EXPECT_TRUE(read_file(path(whole) / "adapter_model.safetensors") ==
+                read_file(path(killed) / "adapter_model.safetensors"))
+        << "the final weights differ";
+  }
+}
+
+TEST_F(Adapters, BringTheHeadOfATask) {
+  make_base();
+  ASSERT_EQ(run(fine_tuning("classes", "classify", "classes.tsv",
+                            {"--lora-r", "4", "--learning-rate", "1e-2"})),
+            0)
+      << err_;
+  ASSERT_EQ(run({"eval", path("classes"), "--data", path("classes.tsv"), "--json"}), 0) << err_;
+  const Json own = Json::parse(out_);
+  EXPECT_GT(own.at("accuracy").get<double>(), 0.9);
+  ASSERT_EQ(run({"eval", path("base"), "--adapter", path("classes"), "--data", path("classes.tsv"),
+                 "--json"}),
+            0)
+      << err_;
+  EXPECT_EQ(Json::parse(out_).at("accuracy"), own.at("accuracy"));
+}
+
+TEST_F(Adapters, AreRefusedByName) {
+  make_text_base();
+  expect_refused(tuning("r", {"--lora-r", "0"}), "lora-r");
+  expect_refused(tuning("r", {"--lora-r", "33"}), "expected a rank from 1 to 32");
+  expect_refused(tuning("r", {"--lora-alpha", "0"}), "lora-alpha");
+  expect_refused(tuning("r", {"--lora-targets", "q_proj"}), "c_attn, c_proj, c_fc");
+  expect_refused(tuning("r", {"--lora-targets", "c_attm"}), "did you mean 'c_attn'?");
+  expect_refused(tuning("r", {"--lora-modules-to-save", "lm_head"}), "transformer.wte");
+  expect_refused(tuning("r", {"--lora-modules-to-save", "nothing"}), "has no module 'nothing'");
+  expect_refused(tuning("r", {"--freeze", "embed"}), "leave --freeze embed out");
+  expect_refused(small_run("r", {"--lora-r", "4"}), "needs --init-from");
+  expect_refused(small_run("r", {"--lora-dropout", "0.1"}), "needs --lora-r");
+  ASSERT_EQ(run(tuning("tuned", {"--max-steps", "2", "--lora-modules-to-save", "wte"})), 0) << err_;
+  const std::string base = path("text-base"), tuned = path("tuned");
+  expect_refused(tuning("r", {"--init-from", tuned}), "is an adapter already");
+  expect_refused(
+      {"eval", "--text", text_path(), "--model", base, "--adapter", tuned, "--adapter", tuned},
+      "only one can take its place");
+  expect_refused({"eval", "--text", text_path(), "--model", base, "--adapter", base},
+                 "a model, not an adapter");
+  expect_refused({"quantize", tuned, "--output", path("q")}, "merge it into its model first");
+  // Another base: of another width, and of the same sizes with other weights.
+  ASSERT_EQ(run(small_run("wide", {"--max-steps", "2", "--n-embd", "64"})), 0) << err_;
+  ASSERT_EQ(run(small_run("other", {"--max-steps", "2", "--seed", "7"})), 0) << err_;
+  expect_refused({"eval", "--text", text_path(), "--model", path("wide"), "--adapter", tuned},
+                 "does not belong to this model");
+  ASSERT_EQ(run({"eval", "--text", text_path(), "--model", path("other"), "--adapter", tuned}), 0)
+      << err_;
+  EXPECT_NE(err_.find("was trained over"), std::string::npos) << err_;
+}
+
+}  // namespace
+}  // namespace brrr::test

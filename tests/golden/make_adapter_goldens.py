@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Golden numbers of low-rank adapters from Hugging Face's PEFT over small random models: the files
+of the adapter as save_pretrained writes them, logits and loss with it, and the gradient of every
+parameter that it trains. Needs torch, transformers, peft (the versions below) and safetensors; run
+it where they are installed:
+
+    python tests/golden/make_adapter_goldens.py [CASE... | --judge BASE ADAPTER LOGITS]
+
+It writes a file for each case into tests/golden/adapters/. Weights are stored as bf16 numbers in
+float32, so that both sides start from the same bits; PEFT computes in float64. --judge loads a model and an adapter that Brrr
+wrote, and compares PEFT's logits with those in a safetensors file of "tokens" and "logits".
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy
+import peft
+import torch
+import transformers
+from safetensors.numpy import load_file, save_file
+
+TRANSFORMERS, PEFT = "5.24.0", "0.21.2"
+COMMON = dict(vocab_size=41, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+              num_attention_heads=2, max_position_embeddings=24, bos_token_id=1, eos_token_id=2)
+GPT2 = dict(vocab_size=41, n_positions=24, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2)
+LLAMA = dict(COMMON, num_key_value_heads=1, rms_norm_eps=1e-5, tie_word_embeddings=False,
+             rope_parameters=dict(rope_type="default", rope_theta=500.0))
+BERT = dict(COMMON, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+NEOX = dict(COMMON, rotary_pct=0.5, tie_word_embeddings=False)
+BATCH, LENGTH = 2, 11
+
+CASES = {
+    "gpt2": ("gpt2", "lm", GPT2, dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    "gpt2_patterns": ("gpt2", "lm", GPT2, dict(
+        r=4, lora_alpha=8, target_modules=["c_attn", "mlp.c_proj"], use_rslora=True,
+        rank_pattern={"mlp.c_proj": 2, "^transformer.h.1.attn.c_attn": 5},
+        alpha_pattern={"c_attn": 3, "h.0.mlp.c_proj": 16})),
+    "llama": ("llama", "lm", LLAMA, dict(r=3, lora_alpha=6, target_modules="all-linear")),
+    "llama_saved": ("llama", "lm", LLAMA, dict(
+        r=2, lora_alpha=1, target_modules=r".*\.self_attn\.(q|v)_proj",
+        modules_to_save=["lm_head"])),
+    "llama_dora": ("llama", "lm", LLAMA, dict(r=3, lora_alpha=6, use_dora=True,
+                                              target_modules=["q_proj", "down_proj"])),
+    "gpt2_dora": ("gpt2", "lm", GPT2, dict(r=3, lora_alpha=6, use_dora=True,
+                                           target_modules=["c_attn", "c_fc"])),
+    "gpt_neox": ("gpt_neox", "lm", NEOX, dict(r=2, lora_alpha=4,
+                                              target_modules=["query_key_value", "dense"])),
+    "bert_classes": ("bert", "classes", dict(BERT, num_labels=3),
+                     dict(r=4, lora_alpha=8, target_modules=["query", "value", "output.dense"])),
+    "bert_trunk": ("bert", "trunk", BERT, dict(r=4, lora_alpha=8,
+                                               target_modules=["query", "intermediate.dense"])),
+}
+CLASSES = {"lm": (transformers.AutoModelForCausalLM, "CAUSAL_LM"),
+           "classes": (transformers.AutoModelForSequenceClassification, "SEQ_CLS"),
+           "trunk": (transformers.AutoModel, "FEATURE_EXTRACTION")}
+
+
+def randomise(named, deviation):
+    with torch.no_grad():
+        for key, p in named:
+            values = torch.randn(p.shape) * (deviation if p.dim() > 1 else 0.2)
+            if "norm" in key.lower() or "ln_" in key or "magnitude" in key:
+                values += 1
+            p.copy_(values.bfloat16().float())
+
+
+def make(name, case):
+    model_type, kind, sizes, lora = case
+    config = transformers.AutoConfig.for_model(model_type, **sizes)
+    torch.manual_seed(sum(map(ord, name)))
+    cls, task = CLASSES[kind]
+    base = cls.from_config(config, attn_implementation="eager").float()
+    config.architectures = [type(base).__name__]
+    # Larger weights make the attention of BERT so sharp that its gradients are sums that cancel.
+    deviation = 0.1 if model_type == "bert" else 0.25
+    randomise(base.named_parameters(), deviation)
+    out = {"weights/" + key: p.detach().numpy().copy() for key, p in base.named_parameters()
+           if kind != "trunk" or "pooler" not in key}
+    lora = dict(lora, fan_in_fan_out=model_type == "gpt2")
+    model = peft.get_peft_model(base, peft.LoraConfig(task_type=task, **lora)).eval()
+    trained = [(key, p) for key, p in model.named_parameters() if p.requires_grad]
+    randomise(trained, deviation)
+
+    rng = numpy.random.default_rng(sum(map(ord, name)))
+    tokens = rng.integers(3, config.vocab_size, (BATCH, LENGTH))
+    ids = torch.from_numpy(tokens)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        text = json.loads((pathlib.Path(folder) / "adapter_config.json").read_text())
+        for key, value in load_file(pathlib.Path(folder) / "adapter_model.safetensors").items():
+            out["adapter/" + key] = value
+    model.double()
+    if kind == "lm":
+        targets = rng.integers(0, config.vocab_size, (BATCH, LENGTH))
+        logits = model(ids).logits
+        loss = torch.nn.functional.cross_entropy(
+            logits.reshape(-1, config.vocab_size).double(), torch.from_numpy(targets).reshape(-1))
+    elif kind == "classes":
+        targets = rng.integers(0, 3, BATCH)
+        logits = model(ids).logits
+        loss = torch.nn.functional.cross_entropy(logits.double(), torch.from_numpy(targets))
+    else:
+        targets = numpy.zeros(BATCH)
+        logits = model(ids).last_hidden_state.mean(1)
+        loss = logits.sum()
+    loss.backward()
+    out |= {"tokens": tokens.astype(numpy.int32), "targets": targets.astype(numpy.int32),
+            "logits": logits.detach().float().numpy(),
+            "loss": loss.detach().numpy().reshape(1)}
+    for key, p in trained:
+        out["grads/" + key.replace(".default", "").replace("modules_to_save.", "")] = p.grad.float().numpy()
+    path = pathlib.Path(__file__).parent / "adapters" / f"{name}.safetensors"
+    save_file(out, path, metadata={"config": config.to_json_string(use_diff=False), "kind": kind,
+                                   "adapter_config": json.dumps(text), "peft": peft.__version__})
+    print(path.name, path.stat().st_size, "bytes; loss", round(loss.item(), 5))
+
+
+def judge(base, adapter, logits):
+    given = load_file(logits)
+    config = json.loads((pathlib.Path(adapter) / "adapter_config.json").read_text())
+    cls = {task: cls for cls, task in CLASSES.values()}.get(
+        config["task_type"], transformers.AutoModelForCausalLM)
+    model = peft.PeftModel.from_pretrained(cls.from_pretrained(base, dtype=torch.float32), adapter)
+    with torch.no_grad():
+        theirs = model.eval()(torch.from_numpy(given["tokens"].astype(numpy.int64))).logits.numpy()
+    gap = numpy.linalg.norm(theirs - given["logits"]) / numpy.linalg.norm(theirs)
+    print("logits differ by", gap)
+
+
+if __name__ == "__main__":
+    assert transformers.__version__ == TRANSFORMERS, transformers.__version__
+    assert peft.__version__ == PEFT, peft.__version__
+    torch.use_deterministic_algorithms(True)
+    if sys.argv[1:2] == ["--judge"]:
+        judge(*sys.argv[2:])
+    else:
+        for key in sys.argv[1:] or CASES:
+            make(key, CASES[key])

@@ -1,0 +1,138 @@
+// Ranks on hosts of their own, which are network namespaces: the files of one process, the bytes
+// that the network interface counts, and what happens when a host is cut off.
+
+#include "support/network_hosts.h"
+
+#include "e2e/run.h"
+#include "folders/checkpoint.h"
+#include "support/long_proof.h"
+
+namespace brrr::test {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+class Hosts : public EndToEnd {
+ protected:
+  void SetUp() override {
+    EndToEnd::SetUp();
+    if (IsSkipped()) return;
+    if (const std::string why = NetworkHosts::missing(); !why.empty()) GTEST_SKIP() << why;
+  }
+  /// A rank sends about 0.8 MB in each of its steps.
+  Arguments model(const std::string& name, const Arguments& more = {}) const {
+    Arguments args = small_run(
+        name, {"--n-embd", "128", "--batch-size", "8", "--max-steps", "24", "--eval-steps", "12",
+               "--logging-steps", "1", "--deterministic-ranks", "4"});
+    put_options(args, more);
+    return args;
+  }
+  static Arguments launched(const NetworkHosts& hosts, const Arguments& command) {
+    Arguments args{"launch", "-n", std::to_string(hosts.size()), "--hosts", hosts.addresses()};
+    args.insert(args.end(), command.begin(), command.end());
+    return args;
+  }
+  std::unique_ptr<Child> start(const NetworkHosts& hosts, const Arguments& command) const {
+    return std::make_unique<Child>(folder_.path(), launched(hosts, command), hosts.environment(),
+                                   "/dev/null", hosts.on(0));
+  }
+  void expect_same_files(const std::string& a, const std::string& b, int64_t step) const {
+    for (const std::string& name : {std::string("model.safetensors"),
+                                    fmt::format("checkpoint-{:06}/optimizer.safetensors", step)})
+      EXPECT_TRUE(read_file(path(a) / name) == read_file(path(b) / name)) << name << " differs";
+    EXPECT_EQ(loss_series(a), loss_series(b));
+  }
+  double counted_bytes(const std::string& run) const {
+    double bytes = 0;
+    for (const nlohmann::json& record : io::read_jsonl(path(run) / "log.jsonl"))
+      bytes += record.value("sent_bytes", 0.0);
+    return bytes;
+  }
+  /// Runs it on all hosts; returns what the first one sent, by its network interface.
+  double bytes_of_interface(const NetworkHosts& hosts, const Arguments& command) const {
+    const int64_t before = hosts.bytes_sent(0);
+    const auto program = start(hosts, command);
+    EXPECT_EQ(program->wait(), 0) << program->err();
+    EXPECT_LT(hosts.seconds_until_empty(5), 5);
+    EXPECT_FALSE(hosts.has_session_files());
+    return static_cast<double>(hosts.bytes_sent(0) - before);
+  }
+};
+
+TEST_F(Hosts, RanksWriteTheFilesOfOneProcess) {
+  ASSERT_EQ(run(model("one")), 0) << err_;
+  const auto expect_run_of_one = [&](int count, const std::string& rate, const Arguments& options) {
+    SCOPED_TRACE(fmt::format("{} hosts at {}, {}", count, rate, fmt::join(options, " ")));
+    const std::string name = fmt::format("{}-{}-{}", count, rate, fmt::join(options, ""));
+    const NetworkHosts hosts(count, rate);
+    bytes_of_interface(hosts, model(name, options));
+    expect_same_files("one", name, 24);
+  };
+  if (!is_long()) return expect_run_of_one(2, "1gbit", {"--zero", "2"});
+  for (const int count : {2, 4})
+    for (const char* rate : {"1gbit", "200mbit"}) {
+      for (const char* zero : {"0", "1", "2", "3"})
+        expect_run_of_one(count, rate, {"--zero", zero});
+      expect_run_of_one(count, rate, {"--no-overlap"});
+    }
+}
+
+// The difference of two runs that differ in their number of steps alone leaves out what they send
+// at the start and at the end.
+TEST_F(Hosts, TheInterfaceCountsTheBytesOfSteps) {
+  const auto expect_bytes = [&](int count, const char* zero) {
+    SCOPED_TRACE(fmt::format("{} hosts, ZeRO {}", count, zero));
+    const NetworkHosts hosts(count, "1gbit");
+    double sent = 0, counted = 0;
+    for (const int steps : {10, 40}) {
+      const std::string name = fmt::format("{}-{}-{}", count, zero, steps);
+      const double bytes = bytes_of_interface(
+          hosts, model(name, {"--zero", zero, "--max-steps", std::to_string(steps), "--save-steps",
+                              "1000", "--eval-steps", "1000"}));
+      sent = bytes - sent;
+      counted = counted_bytes(name) - counted;
+    }
+    EXPECT_GT(sent, counted);
+    EXPECT_LT(sent, 1.06 * counted);
+    RecordProperty(fmt::format("{}-{}", count, zero), fmt::format("{:.4f}", sent / counted));
+  };
+  expect_bytes(2, "0");
+  if (!is_long()) return;
+  for (const int count : {2, 4})
+    for (const char* zero : {"1", "2", "3"}) expect_bytes(count, zero);
+  expect_bytes(4, "0");
+}
+
+// Each side of the cut says which rank it has lost, and the daemons of mpirun end, too.
+TEST_F(Hosts, ARunEndsOnAllHostsWhenOneIsCutOffAndIsResumedToTheSameBits) {
+  const Arguments longer{"--max-steps", "120", "--save-steps", "10", "--eval-steps", "60"};
+  ASSERT_EQ(run(model("whole", longer)), 0) << err_;
+  {
+    const NetworkHosts hosts(2, "200mbit");
+    Arguments options = longer;
+    if (!is_long()) options.insert(options.end(), {"--rank-timeout", "2"});
+    const auto program = start(hosts, model("cut", options));
+    const auto saved = [&] {
+      return fs::exists(path("cut")) && !io::list_checkpoints(path("cut")).empty();
+    };
+    for (int i = 0; i < 6000 && program->is_running() && !saved(); ++i) ::usleep(10000);
+    ASSERT_TRUE(saved()) << program->err();
+    hosts.set_link(1, false);
+    const double seconds = hosts.seconds_until_empty(40);
+    EXPECT_LT(seconds, 15);
+    EXPECT_NE(program->wait(), 0);
+    EXPECT_NE(program->err().find("brrr: rank 1 on host1 (process "), std::string::npos)
+        << program->err();
+    const auto files_are_gone = [&] {
+      for (int i = 0; i < 500 && hosts.has_session_files(); ++i) ::usleep(10000);
+      return !hosts.has_session_files();
+    };
+    EXPECT_TRUE(files_are_gone());
+    RecordProperty("seconds", fmt::format("{:.2f}", seconds));
+  }
+  ASSERT_EQ(run({"train", "--resume", path("cut").string()}), 0) << err_;
+  expect_same_files("whole", "cut", 120);
+}
+
+}  // namespace
+}  // namespace brrr::test

@@ -1,0 +1,185 @@
+// Training on conversations (--task chat): which tokens are learnt, how long conversations are
+// divided, and what is refused.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/env.h"
+#include "data/document_batches.h"
+#include "support/golden_tokenizer.h"
+#include "support/temp_folder.h"
+#include "train/chat/encode_conversation.h"
+
+namespace brrr::train {
+namespace {
+
+constexpr const char* kMarked =
+    "{% for m in messages %}{{ '<' + m.role + '>' }}{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content + '.' }}{% endgeneration %}{% else %}{{ m.content + '.' }}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+constexpr const char* kPlain =
+    "{% for m in messages %}{{ '<' + m.role + '>' + m.content + '.' }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
+class ChatData : public testing::Test {
+ protected:
+  io::ChatTemplate chat(const std::string& text) { return {text, "the template", folder_.path()}; }
+  ConversationFile read(const std::string& lines) {
+    write_file_atomically(folder_ / "c.jsonl", lines);
+    return read_conversations(folder_ / "c.jsonl");
+  }
+  Conversation one(const std::string& line) { return read(line + "\n").conversations.at(0); }
+  /// The texts that are learnt, with byte tokens.
+  std::string learnt_of(const EncodedConversation& e) {
+    std::string text;
+    for (size_t i = 0; i < e.ids.size(); ++i)
+      if (e.learnt[i] != 0) text += static_cast<char>(e.ids[i]);
+    return text;
+  }
+  std::string text_of(const EncodedConversation& e) {
+    return std::string(e.ids.begin(), e.ids.end());
+  }
+  test::TempFolder folder_;
+  std::unique_ptr<io::Tokenizer> bytes_ = io::make_byte_tokenizer();
+};
+
+const char* const kTwoTurns =
+    R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "a"},)"
+    R"( {"role": "assistant", "content": "bc"}, {"role": "user", "content": "d"},)"
+    R"( {"role": "assistant", "content": "ef"}]})";
+
+TEST_F(ChatData, LearntTokensAreThoseOfTransformers) {
+  const auto data = env::get("BRRR_DATA");
+  if (!data) GTEST_SKIP() << "BRRR_DATA is not set; tokenizers are read from it";
+  int64_t cases = 0;
+  for (const io::Json& c : test::read_golden("chat_data.json")) {
+    const fs::path folder = fs::path(*data) / c["tokenizer"].get<std::string>();
+    if (!fs::exists(folder)) continue;
+    const auto tokenizer = io::load_tokenizer(folder);
+    const io::ChatTemplate marked = chat(c["template"].get<std::string>());
+    Conversation conversation;
+    conversation.messages = io::messages_of(nlohmann::ordered_json(c["messages"]), "the golden");
+    const auto parts = ConversationEncoder(marked, *tokenizer, 1000).encode(conversation);
+    ASSERT_EQ(parts.size(), 1u);
+    EXPECT_EQ(parts[0].ids, c["ids"].get<std::vector<int32_t>>());
+    EXPECT_EQ(parts[0].learnt, c["learnt"].get<std::vector<uint8_t>>()) << c.dump();
+    ++cases;
+  }
+  if (cases == 0) GTEST_SKIP() << "BRRR_DATA has no tokenizers";
+}
+
+TEST_F(ChatData, TurnsOfTheAssistantAreLearnt) {
+  const Conversation c = one(kTwoTurns);
+  for (const char* text : {kMarked, kPlain}) {
+    const io::ChatTemplate t = chat(text);
+    const auto parts = ConversationEncoder(t, *bytes_, 100).encode(c);
+    ASSERT_EQ(parts.size(), 1u);
+    EXPECT_EQ(text_of(parts[0]), "<system>S.<user>a.<assistant>bc.<user>d.<assistant>ef.");
+    EXPECT_EQ(learnt_of(parts[0]), "bc.ef.");
+  }
+}
+
+TEST_F(ChatData, OfAPromptWithACompletionTheCompletionIsLearnt) {
+  const std::string turns =
+      R"({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "bc"},)"
+      R"( {"role": "user", "content": "d"}], "completion": [{"role": "assistant", "content": "e"}]})";
+  for (const char* text : {kMarked, kPlain}) {
+    const io::ChatTemplate t = chat(text);
+    const ConversationEncoder encoder(t, *bytes_, 100);
+    EXPECT_EQ(learnt_of(encoder.encode(one(R"({"prompt": "a", "completion": "bc"})")).at(0)),
+              "bc.");
+    EXPECT_EQ(learnt_of(encoder.encode(one(turns)).at(0)), "e.");
+  }
+}
+
+TEST_F(ChatData, LongConversationsAreDividedBetweenExchanges) {
+  const Conversation c = one(kTwoTurns);
+  for (const char* text : {kMarked, kPlain}) {
+    const io::ChatTemplate t = chat(text);
+    const auto parts = ConversationEncoder(t, *bytes_, 40).encode(c);
+    ASSERT_EQ(parts.size(), 2u);
+    EXPECT_EQ(text_of(parts[0]), "<system>S.<user>a.<assistant>bc.");
+    EXPECT_EQ(text_of(parts[1]), "<system>S.<user>d.<assistant>ef.");
+    EXPECT_EQ(learnt_of(parts[0]), "bc.");
+    EXPECT_EQ(learnt_of(parts[1]), "ef.");
+    EXPECT_TRUE(ConversationEncoder(t, *bytes_, 20).encode(c).empty());
+  }
+}
+
+TEST_F(ChatData, TemplatesThatTellNoAnswersApartAreRefused) {
+  const Conversation c = one(kTwoTurns);
+  const auto refused = [&](const std::string& text, const char* why) {
+    const io::ChatTemplate t = chat(text);
+    EXPECT_USER_ERROR(ConversationEncoder(t, *bytes_, 100).encode(c), why);
+  };
+  refused("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}",
+          "the text that asks for message 3 is not how the text with it begins");
+  // Earlier answers are written in short once others follow.
+  refused(
+      "{% for m in messages %}{{ m.content if loop.last or m.role == 'user' else '-' }}"
+      "{% endfor %}",
+      "writes the first 3 messages in another way when others follow");
+  refused("{% for m in messages %}{{ m.content }}{% generation %}{% endgeneration %}{% endfor %}",
+          "marks no token of the assistant");
+}
+
+TEST_F(ChatData, LinesThatTeachNothingAreRefused) {
+  const auto messages = [](const std::string& list) { return "{\"messages\": [" + list + "]}"; };
+  const std::string user = R"({"role": "user", "content": "a"})",
+                    answer = R"({"role": "assistant", "content": "b"})";
+  const std::string good = messages(user + "," + answer) + "\n";
+  for (const auto& [line, why] : std::vector<std::pair<std::string, const char*>>{
+           {"[1]", "expected an object such as {\"messages\": [...]} in each line; found an array"},
+           {"{\"text\": \"a\"}", "expected \"messages\", or \"prompt\" and \"completion\""},
+           {"{\"prompt\": \"a\"}", "found 'prompt'"},
+           {messages(""), "it has no message"},
+           {messages("5"), "entry 1 is the number 5"},
+           {messages(R"({"content": "a"})"), "message 1 has no \"role\""},
+           {messages(R"({"role": "asistant", "content": "a"})"),
+            "message 1 has the role 'asistant'; expected one of system, developer, user, "
+            "assistant, tool, function, ipython; did you mean assistant?"},
+           {messages(user + R"(,{"role": "assistant", "content": " "})"),
+            "message 2 (assistant) is empty"},
+           {messages(R"({"role": "system", "content": "a"})"), "no message of the assistant"},
+           {messages(user), "no message of the assistant"},
+           {R"({"prompt": "a", "completion": ""})", "message 2 (assistant) is empty"},
+           {R"({"prompt": "a", "completion": "b", "tools": 5})", "expected a list of tools"},
+           {"{", "not valid JSON"}}) {
+    EXPECT_USER_ERROR(read(good + line + "\n"), why);
+    EXPECT_USER_ERROR(read(good + line + "\n"), "c.jsonl: line 2");
+  }
+  EXPECT_USER_ERROR(read("\n \n"), "it has no conversation");
+  // A call of a tool says something without text.
+  const Conversation called =
+      one(messages(user + R"(,{"role": "assistant", "content": null, "tool_calls": [{"id": 7}]})"));
+  EXPECT_EQ(called.messages.size(), 2u);
+}
+
+TEST_F(ChatData, BatchesScoreWhatIsLearnt) {
+  const io::TokenSource source = io::TokenSource::from_ids({1, 2, 3, 4, 5, 6, 7, 8}, "ids");
+  const std::vector<io::Document> documents{{0, 5}, {5, 8}};
+  const std::vector<uint8_t> learnt{1, 0, 1, 1, 0, 1, 0, 1};
+  io::BatchOptions options{.mode = io::Sampling::kSequential, .batch = 1, .context = 8, .vocab = 9};
+  for (const bool flat : {false, true}) {
+    options.flat = flat;
+    options.sequences_per_row = flat ? 2 : 1;
+    const io::DocumentBatches batches(source, documents, options, learnt);
+    std::vector<int32_t> scored;
+    int64_t count = 0;
+    for (int64_t i = 0; i < batches.batches_per_pass(); ++i) {
+      io::Batch batch;
+      batches.fill(i, batch);
+      count += batch.count;
+      for (const int32_t target : batch.ids("targets"))
+        if (target != io::kIgnoreId && target != 0) scored.push_back(target);
+    }
+    std::ranges::sort(scored);
+    EXPECT_EQ(count, 3);
+    EXPECT_EQ(scored, (std::vector<int32_t>{3, 4, 8}));
+    EXPECT_NE(batches.fingerprint(), io::DocumentBatches(source, documents, options).fingerprint());
+  }
+}
+
+}  // namespace
+}  // namespace brrr::train
