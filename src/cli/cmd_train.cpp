@@ -160,8 +160,10 @@ int train_main(const train::TrainOptions& given) {
     result = train_watched(options, communicator, live);
   } catch (const LostRank&) {
     // The launcher of an elastic run says what it does about it.
-    if (!LauncherMemory::inherited()) set_tell_sink({});
-    else set_tell_sink([](std::string_view) {});
+    if (LauncherMemory::inherited())
+      set_tell_sink([](std::string_view) {});
+    else
+      set_tell_sink({});
     throw;
   } catch (...) {
     set_tell_sink({});  // every rank says what ended it

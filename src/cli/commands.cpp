@@ -71,9 +71,8 @@ int run_train(const Arguments& args) {
     for (const auto& [key, value] : args.given)
       words.push_back(fmt::format("--{}={}", canonical_key(key), value));
     words.insert(words.end(), args.positional.begin(), args.positional.end());
-    return run_local_ranks(
-        {static_cast<int>(options.ranks), std::move(words), false,
-         options.elastic ? std::optional(options.max_restarts) : std::nullopt});
+    return run_local_ranks({static_cast<int>(options.ranks), std::move(words), false,
+                            options.elastic ? std::optional(options.max_restarts) : std::nullopt});
   }
   use_threads(options.threads);
   return train_main(options);

@@ -166,14 +166,10 @@ Score OpenRun::evaluate() {
 }
 
 ModelParts OpenRun::parts() const {
-  return {session_->engine(),
-          *model_,
-          dataset_.tokenizer.get(),
-          dataset_.pictures ? dataset_.pictures->preprocessor : "",
-          generation_config_,
-          chat_template_,
-          communicator_.get(),
-          adapter_base_};
+  return {session_->engine(),       *model_,
+          dataset_.tokenizer.get(), dataset_.pictures ? dataset_.pictures->preprocessor : "",
+          generation_config_,       chat_template_,
+          communicator_.get(),      adapter_base_};
 }
 
 void OpenRun::save_checkpoint_in(const fs::path& run) {

@@ -150,13 +150,13 @@ struct TrainOptions {
   // Ranks: processes that train together. batch_size and gradient_accumulation_steps are those of
   // all of them.
   int64_t ranks = 1;
-  int64_t zero = 0;                 // ZeRO's stage, 0 to 3
-  int64_t deterministic_ranks = 0;  // slots of a step; 0: as many as ranks
-  bool overlap = true;              // of communication and computation
-  std::string comm = "auto";        // what carries bytes between them
-  double rank_timeout = 0;          // seconds; 0: the transports' own
-  bool elastic = false;             // lost ranks are started again
-  int64_t max_restarts = 100;       // of one call of the program
+  int64_t zero = 0;                    // ZeRO's stage, 0 to 3
+  int64_t deterministic_ranks = 0;     // slots of a step; 0: as many as ranks
+  bool overlap = true;                 // of communication and computation
+  std::string comm = "auto";           // what carries bytes between them
+  double rank_timeout = 0;             // seconds; 0: the transports' own
+  bool elastic = false;                // lost ranks are started again
+  int64_t max_restarts = 100;          // of one call of the program
   int64_t peer_checkpoint_steps = -1;  // -1: with elastic, as often as costs little; 0: never
 
   // Looking inside.

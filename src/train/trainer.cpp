@@ -15,14 +15,14 @@
 #include "machine/process.h"
 #include "runtime/ranks/processes.h"
 #include "runtime/ranks/shared_work.h"
-#include "train/elastic/elastic.h"
-#include "train/elastic/peer_checkpoint.h"
+#include "train/elastic/elastic_run.h"
 #include "train/open_run.h"
 #include "train/parts.h"
 #include "train/predict.h"
 #include "train/ranks.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
+#include "train/runs/result_json.h"
 #include "train/session.h"
 #include "train/text_samples.h"
 
@@ -30,7 +30,6 @@ namespace brrr::train {
 
 namespace {
 
-constexpr double kKeepEvery = 100;  // the time between peer checkpoints, in those that one takes
 constexpr double kNoteRanksSeconds = 1;      // between two records of all ranks in the log
 constexpr double kLeastLossScale = 0x1p-14;  // gradients that overflow below it are no overflow
 
@@ -42,8 +41,8 @@ class Trainer {
       : options_(options),
         observer_(observer),
         communicator_(std::move(communicator)),
-        launcher_(LauncherMemory::inherited()) {
-    options_ = options_of_rank(options_, launcher_);
+        elastic_(communicator_.get()) {
+    options_ = elastic_.options(options_);
   }
 
   TrainResult run() {
@@ -73,13 +72,6 @@ class Trainer {
   bool writes() const { return communicator_ == nullptr || communicator_->rank() == 0; }
   bool is_alone() const { return communicator_ == nullptr; }
 
-  int rank() const { return is_alone() ? 0 : communicator_->rank(); }
-
-  // Whether the ranks were started again and find the newest state in memory.
-  bool goes_on_from_memory() const {
-    return launcher_ && launcher_->restarts() > 0 && launcher_->go_on().from == GoOn::From::memory;
-  }
-
   void adopt_recorded_options() {
     resume_ = find_resume_point(options_);
     if (writes()) lock(resume_->run);
@@ -101,7 +93,7 @@ class Trainer {
     std::error_code ignored;
     if (!run.empty() && fs::is_directory(run, ignored)) lock(run);
     check_run_folder(options_);
-    if (launcher_) launcher_->set_place_checked();
+    elastic_.note_place_checked();
   }
 
   void lock(const fs::path& run) {
@@ -143,8 +135,7 @@ class Trainer {
     result_.forecast = session.forecast();
     result_.compile_seconds = session.compile_seconds();
     result_.arena_bytes = session.engine().arena_bytes();
-    if (launcher_ && options_.keeps_peer_checkpoints())
-      peers_.emplace(*launcher_, rank(), is_alone() ? 1 : communicator_->ranks());
+    elastic_.open(options_);
     if (options_.writes_samples()) samples_.emplace(options_, *open_->dataset().tokenizer);
   }
 
@@ -162,7 +153,7 @@ class Trainer {
     if (!is_alone()) result_.run_dir = gather_texts(*communicator_, result_.run_dir.string())[0];
     if (!writes()) return;
     lock(result_.run_dir);
-    if (!resume_ && !goes_on_from_memory()) {
+    if (!resume_ && !elastic_.goes_on_from_memory()) {
       check_run_folder(options_);  // again: another process may have been there since
       if (options_.overwrite) remove_old_run(result_.run_dir);
       record_options();
@@ -175,14 +166,14 @@ class Trainer {
   }
 
   void load_weights() {
-    if (goes_on_from_memory()) {
-      open_->load(*peers_);
+    if (elastic_.goes_on_from_memory()) {
+      elastic_.load(*open_);
     } else if (resume_) {
       open_->load(resume_->checkpoint);
     } else {
       open_->initialise();
       if (writes()) log_.emplace(result_.run_dir, options_, open_->model().sizes(), nullptr);
-      publish_folder();
+      elastic_.publish(result_.run_dir.string());
       return;
     }
     if (!is_alone()) communicator_->barrier();  // before the folder changes
@@ -190,23 +181,18 @@ class Trainer {
       record_options();
       set_later_checkpoints_aside();
       log_.emplace(result_.run_dir, options_, open_->model().sizes(), &state());
-      publish_folder();
+      elastic_.publish(result_.run_dir.string());
     }
     read_own_log();
     if (!is_alone()) communicator_->barrier();
     if (state().last) note_score(*state().last);
     say(fmt::format("resumed at step {} from {}", state().step,
-                    goes_on_from_memory() ? "memory" : resume_->checkpoint.string()));
-  }
-
-  // From here on the launcher can start the ranks again where they were.
-  void publish_folder() {
-    if (launcher_ && writes()) launcher_->set_folder(result_.run_dir.string());
+                    elastic_.goes_on_from_memory() ? "memory" : resume_->checkpoint.string()));
   }
 
   // What a resumed run does otherwise than the process that wrote its checkpoint.
   void note_changes() {
-    if (!resume_ || goes_on_from_memory()) return;
+    if (!resume_ || elastic_.goes_on_from_memory()) return;
     const std::vector<OptionChange> changes = changes_on_resume(at_checkpoint_, options_);
     if (changes.empty()) return;
     if (log_) log_->changed(state().step, changes);
@@ -261,7 +247,7 @@ class Trainer {
 
     for (;;) {
       const int64_t step = state().step;
-      if (launcher_) launcher_->set_step(rank(), step);
+      elastic_.note_step(step);
       const bool last = step >= options_.max_steps;
       // The last step is evaluated like those before, and before anything of it is written.
       if (last || due(step, options_.interval(options_.eval_steps))) evaluate();
@@ -269,9 +255,7 @@ class Trainer {
         write_samples();
       result_.signal = machine::SignalGuard::received();
       result_.was_stopped = observer_ != nullptr && observer_->wants_stop();
-      keeps_now_ = peers_ && (options_.peer_checkpoint_steps < 0
-                                  ? since_kept_.seconds() >= kKeepEvery * keep_seconds_
-                                  : due(step, options_.peer_checkpoint_steps));
+      keeps_now_ = elastic_.wants_to_keep(step, options_);
       compare_ranks(last);
       const bool ends = last || result_.signal != 0 || result_.was_stopped;
       const bool keeps_best = options_.load_best_model_at_end && state().best_step == step;
@@ -281,7 +265,8 @@ class Trainer {
         save();
       } else if (step > first && keeps_now_) {
         state().seconds = seconds_before_ + since_start.seconds();
-        keep_in_memory();
+        note_log();
+        elastic_.keep(*open_);
       }
       if (ends) break;
 
@@ -345,7 +330,8 @@ class Trainer {
     return is_alone() ? Communicator::Traffic() : communicator_->traffic();
   }
 
-  // What one rank was told, all of them do; the first one has the clock. All get to know how the others spent the last step.
+  // What one rank was told, all of them do; when to keep a step, the first one says. All get to
+  // know how the others spent the last step.
   void compare_ranks(bool is_last) {
     if (is_alone()) return;
     struct Told {
@@ -503,14 +489,6 @@ class Trainer {
     state().log_bytes = log_->bytes();
   }
 
-  void keep_in_memory() {
-    const Stopwatch watch;
-    note_log();
-    open_->keep_in(*peers_);
-    keep_seconds_ = watch.seconds();
-    since_kept_.restart();
-  }
-
   void save() {
     note_log();
     open_->save_checkpoint_in(result_.run_dir);
@@ -560,22 +538,10 @@ class Trainer {
     result_.seconds = seconds_before_ + machine::process_age_seconds();
     watch_memory();
     result_.process_peak_bytes = peak_resident_bytes();
-    if (!was_interrupted() && log_) log_->finished(state().step, figures());
+    if (!was_interrupted() && log_) log_->finished(state().step, figures_for_log(result_));
     if (result_.needed_peak_bytes > result_.memory_limit)
       say(fmt::format("note: {} were needed, more than the limit of {}: please report this",
                       memory_text(result_.needed_peak_bytes), memory_text(result_.memory_limit)));
-  }
-
-  // What `brrr report` cannot read off the steps.
-  nlohmann::json figures() const {
-    return {{"seconds", result_.seconds},
-            {"tokens_per_second", result_.tokens_per_second},
-            {"samples_per_second", result_.samples_per_second},
-            {"waiting_share", result_.waiting_share},
-            {"parameters", result_.parameters},
-            {"skipped_steps", result_.skipped_steps},
-            {"arena_bytes", result_.arena_bytes},
-            {"process_peak_bytes", result_.process_peak_bytes}};
   }
 
   static void say(const std::string& line) { tell("{}\n", line); }
@@ -589,11 +555,8 @@ class Trainer {
   TrainOptions at_checkpoint_;  // with which the checkpoint was written
   int64_t resume_step_ = 0;     // of the checkpoint
   int64_t mapped_peak_ = 0;     // of mapped inputs, as far as it was seen
-  std::optional<LauncherMemory> launcher_;  // of --elastic
-  std::optional<PeerCheckpoints> peers_;
-  bool keeps_now_ = false;   // this step as a peer checkpoint
-  double keep_seconds_ = 0;  // that the last one took
-  Stopwatch since_kept_;
+  ElasticRun elastic_;
+  bool keeps_now_ = false;  // this step as a peer checkpoint
   std::optional<OpenRun> open_;
   std::optional<TextSamples> samples_;
   std::optional<RunLog> log_;

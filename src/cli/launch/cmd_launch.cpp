@@ -31,9 +31,10 @@ const OptionTable<LaunchOptions>& launch_table() {
            "start them by mpirun on these hosts, as many on each; a:4,b:2 says how many each gets");
     t.flag("bind", &O::binds,
            "keep each rank on its share of the processors, unless there are more ranks than these");
-    t.flag("elastic", &O::elastic,
-           "of train: start all ranks again when one is lost (killed, stopped, out of memory), from "
-           "the newest peer checkpoint or checkpoint");
+    t.flag(
+        "elastic", &O::elastic,
+        "of train: start all ranks again when one is lost (killed, stopped, out of memory), from "
+        "the newest peer checkpoint or checkpoint");
     t.integer("max-restarts", &O::max_restarts, 0, 1'000'000, "N",
               "how often --elastic starts them again; three times without a new step end the run "
               "before");
@@ -82,9 +83,8 @@ int run_launch(const Arguments& args) {
   if (options.processes > ranks::HostSegment::kMostRanks)
     usage_error("expected at most {} ranks on one host; got {}", ranks::HostSegment::kMostRanks,
                 options.processes);
-  return run_local_ranks(
-      {static_cast<int>(options.processes), command, options.binds,
-       options.elastic ? std::optional(options.max_restarts) : std::nullopt});
+  return run_local_ranks({static_cast<int>(options.processes), command, options.binds,
+                          options.elastic ? std::optional(options.max_restarts) : std::nullopt});
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ struct Rank {
   int place_of_end = 0;       // the first to end has 1
   bool is_asked_to_end = false;
   bool is_killed = false, was_stopped = false;  // when it was killed
-  double stopped_seconds = 0;  // without a break
+  double stopped_seconds = 0;                   // without a break
 };
 
 /// As shells have it.
@@ -90,6 +90,7 @@ class Launch {
   int run() {
     for (;;) {
       run_once();
+      read_signals();
       if (!restarts_ || !starts_again()) return report();
     }
   }
@@ -133,19 +134,25 @@ class Launch {
     const int rank = culprit();
     if (rank < 0 || signal_ != 0) return -1;
     const int status = *ranks_[static_cast<size_t>(rank)].status, code = code_of(status);
-    if (WIFSIGNALED(status)) return rank;
+    if (WIFSIGNALED(status)) return asks_for_the_end(WTERMSIG(status)) ? -1 : rank;
     if (code == static_cast<int>(ExitCode::kNoMemory)) return restarts_->has_begun() ? rank : -1;
     if (code != static_cast<int>(kLostRankExit)) return -1;
     const auto stopped = std::ranges::find_if(ranks_, [](const Rank& r) { return r.was_stopped; });
     return stopped == ranks_.end() ? rank : static_cast<int>(stopped - ranks_.begin());
   }
 
+  /// Somebody ended the rank on purpose, or nobody reads what it prints.
+  static bool asks_for_the_end(int signal) {
+    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT ||
+           signal == SIGPIPE;
+  }
+
   bool starts_again() {
     const int rank = lost_rank();
     if (rank < 0) return false;
     const Rank& lost = ranks_[static_cast<size_t>(rank)];
-    return restarts_->again(fmt::format("rank {} on {} (process {}) {}", rank, host_name(), lost.pid,
-                                        what_happened(lost)),
+    return restarts_->again(fmt::format("rank {} on {} (process {}) {}", rank, host_name(),
+                                        lost.pid, what_happened(lost)),
                             plan_.ranks);
   }
 
@@ -155,11 +162,9 @@ class Launch {
       return fmt::format("was stopped for {:.0f} s, and therefore ended",
                          std::max(1.0, rank.stopped_seconds));
     if (WIFSIGNALED(status))
-      return fmt::format("was ended by signal {} ({}){}", WTERMSIG(status),
-                         ::strsignal(WTERMSIG(status)),
-                         WTERMSIG(status) == SIGKILL
-                             ? "; if nobody sent it, memory ran out: see dmesg"
-                             : "");
+      return fmt::format(
+          "was ended by signal {} ({}{})", WTERMSIG(status), ::strsignal(WTERMSIG(status)),
+          WTERMSIG(status) == SIGKILL ? "; if nobody sent it, memory ran out: see dmesg" : "");
     if (code_of(status) == static_cast<int>(ExitCode::kNoMemory)) return "ran out of memory";
     return "lost the others";
   }
@@ -224,9 +229,7 @@ class Launch {
     for (const Rank& rank : ranks_)
       if (rank.output >= 0) events.push_back({.fd = rank.output, .events = POLLIN, .revents = 0});
     ::poll(events.data(), events.size(), first_failure_ ? 100 : 1000);
-    signalfd_siginfo info{};
-    while (::read(signal_fd_, &info, sizeof info) == sizeof info)
-      if (info.ssi_signo != SIGCHLD) pass_on(info);
+    read_signals();
     for (Rank& rank : ranks_) {
       read_output(rank);
       int status = 0;
@@ -236,6 +239,12 @@ class Launch {
       if (status != 0 && !first_failure_) first_failure_.emplace();
       if (WIFSIGNALED(status) && !rank.is_asked_to_end) was_killed_ = true;
     }
+  }
+
+  void read_signals() {
+    signalfd_siginfo info{};
+    while (::read(signal_fd_, &info, sizeof info) == sizeof info)
+      if (info.ssi_signo != SIGCHLD) pass_on(info);
   }
 
   /// The terminal sends its signals to the ranks, too: they are of the same process group.
@@ -302,7 +311,8 @@ class Launch {
   }
 
   /// The rank whose failure ended the run: the first to end; rather one that does not merely say
-  /// that another is gone, and rather that than one that was ended from here. -1: none failed.
+  /// that another is gone, and rather that than one that was ended from here; of those, one that
+  /// was stopped. -1: none failed.
   int culprit() const {
     int found = -1;
     std::pair<int, int> least;
@@ -312,7 +322,10 @@ class Launch {
       const int follows = ranks_[rank].is_asked_to_end              ? 2
                           : code == static_cast<int>(kLostRankExit) ? 1
                                                                     : 0;
-      const std::pair order{follows, follows == 0 ? ranks_[rank].place_of_end : 0};
+      const int next = follows == 0   ? ranks_[rank].place_of_end
+                       : follows == 1 ? 0
+                                      : static_cast<int>(!ranks_[rank].was_stopped);
+      const std::pair order{follows, next};
       if (found >= 0 && order >= least) continue;
       found = static_cast<int>(rank);
       least = order;

@@ -11,7 +11,7 @@ namespace brrr::cli {
 bool Restarts::again(const std::string& what, int ranks) {
   const int64_t step = memory_.reached();
   const std::string lost =
-      what + (step < 0 ? " before the first step" : fmt::format(" after step {}", step));
+      (step < 0 ? "before the first step, " : fmt::format("after step {}, ", step)) + what;
   in_vain_ = step > furthest_ ? 0 : in_vain_ + 1;
   furthest_ = std::max(furthest_, step);
   // The first loss before the first step is in vain, too.

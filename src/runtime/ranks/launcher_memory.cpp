@@ -109,8 +109,7 @@ LauncherMemory::~LauncherMemory() {
 }
 
 void LauncherMemory::map() {
-  void* memory =
-      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, board_file_, 0);
+  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, board_file_, 0);
   if (memory == MAP_FAILED)
     user_error("--elastic: cannot get memory that outlives a rank: {}", std::strerror(errno));
   board_ = static_cast<Board*>(memory);
@@ -129,9 +128,7 @@ void LauncherMemory::set_go_on(const GoOn& go_on, int restarts) {
   for (std::atomic<int64_t>& step : board_->steps) step.store(-1);
 }
 
-GoOn LauncherMemory::go_on() const {
-  return {board_->from, board_->from_step, board_->checkpoint};
-}
+GoOn LauncherMemory::go_on() const { return {board_->from, board_->from_step, board_->checkpoint}; }
 
 int LauncherMemory::restarts() const { return board_->restarts; }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Runs whose lost ranks are started again (--elastic): what the launcher decides between two starts,
-// and what the ranks do with it.
+// Runs whose lost ranks are started again (--elastic): what the launcher decides between two
+// starts, and what the ranks do with it.
 
 #include <string>
 
@@ -15,9 +15,9 @@ GoOn find_go_on(const LauncherMemory& memory);
 /// "from step 140 in memory", "from the checkpoint of step 100", "from the beginning".
 std::string text_of(const GoOn& go_on);
 
-/// The options of a rank that was started with these: as they are at the first start, else with what
-/// makes it go on where the launcher says. `memory`: of that launcher; without one, throws UserError
-/// (exit 2) for options that need it.
+/// The options of a rank that was started with these: as they are at the first start, else with
+/// what makes it go on where the launcher says. `memory`: of that launcher; without one, throws
+/// UserError (exit 2) for options that need it.
 TrainOptions options_of_rank(const TrainOptions& given,
                              const std::optional<LauncherMemory>& memory);
 

@@ -46,7 +46,9 @@ std::vector<const StateInfo*> states_of(const Engine& engine) {
   return states;
 }
 
-int64_t whole_bytes(const StateInfo& state) { return whole_type(state).value_or(state.type).bytes(); }
+int64_t whole_bytes(const StateInfo& state) {
+  return whole_type(state).value_or(state.type).bytes();
+}
 
 uint64_t layout_of(const std::vector<const StateInfo*>& states) {
   Hash hash;
@@ -154,8 +156,8 @@ void PeerCheckpoints::keep(const Engine& engine, int64_t step, const std::string
   LauncherMemory::Part part{0, bytes_of_part(pieces)};
   for (int rank = 0; rank < rank_; ++rank)
     part.offset += bytes_of_part(pieces_of(states, rank, ranks_));
-  BRRR_CHECK(trainer_state.size() < sizeof PartHeader::text, "the state of the trainer has {} bytes",
-             trainer_state.size());
+  BRRR_CHECK(trainer_state.size() < sizeof PartHeader::text,
+             "the state of the trainer has {} bytes", trainer_state.size());
   memory_.begin_part(next_, rank_, part);
   std::byte* const to = region(next_, part);
   auto& header = *reinterpret_cast<PartHeader*>(to);
