@@ -49,6 +49,7 @@ constexpr Variable kVariables[] = {
     {"HF_HUB_OFFLINE", "1: download no models, use those in the cache"},
     {"BRRR_RUN_ID", "tells runs of several ranks on one host apart: the same for all of a run"},
     {"BRRR_RANK_TIMEOUT", "seconds that a rank may be silent before the run ends (12)"},
+    {"BRRR_LAUNCHER_MEMORY", "set by `brrr launch --elastic` for the ranks that it starts"},
     {"RANK", "torchrun: the number of this process among those of the run"},
     {"WORLD_SIZE", "torchrun: how many there are"},
     {"LOCAL_RANK", "torchrun: its number among those of this host"},

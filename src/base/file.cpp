@@ -387,7 +387,8 @@ constexpr const char* kFaultPoints[] = {"start",
                                         "prepare.publish",
                                         "hub.write",
                                         "log.write",
-                                        "ranks.exchange"};
+                                        "ranks.exchange",
+                                        "peer_checkpoint.write"};
 
 /// Whether `action` is `name` and a number: "pause:20".
 bool has_number(const std::string& action, const std::string& name) {

@@ -14,6 +14,7 @@
 #include "insight/pages/live_page.h"
 #include "machine/device.h"
 #include "runtime/ranks/communicator.h"
+#include "runtime/ranks/launcher_memory.h"
 #include "train/run_folder.h"
 #include "train/tasks/picture_data.h"
 #include "train/text_samples.h"
@@ -157,6 +158,13 @@ int train_main(const train::TrainOptions& given) {
   train::TrainResult result;
   try {
     result = train_watched(options, communicator, live);
+  } catch (const LostRank&) {
+    // The launcher of an elastic run says what it does about it.
+    if (LauncherMemory::inherited())
+      set_tell_sink([](std::string_view) {});
+    else
+      set_tell_sink({});
+    throw;
   } catch (...) {
     set_tell_sink({});  // every rank says what ended it
     throw;

@@ -16,6 +16,7 @@
 #include "cli/run_options.h"
 #include "cli/runnable_option.h"
 #include "data/token_source.h"
+#include "runtime/ranks/launcher_memory.h"
 #include "runtime/ranks/place.h"
 #include "train/runs/run_list.h"
 
@@ -64,12 +65,14 @@ int run_train(const Arguments& args) {
     fmt::print("{}", train::to_toml(options));
     return 0;
   }
-  if (options.ranks > 1 && find_place().ranks == 1) {
+  const bool is_launched = LauncherMemory::inherited().has_value();
+  if ((options.ranks > 1 || options.elastic) && find_place().ranks == 1 && !is_launched) {
     std::vector<std::string> words{"train"};
     for (const auto& [key, value] : args.given)
       words.push_back(fmt::format("--{}={}", canonical_key(key), value));
     words.insert(words.end(), args.positional.begin(), args.positional.end());
-    return run_local_ranks({static_cast<int>(options.ranks), std::move(words), false});
+    return run_local_ranks({static_cast<int>(options.ranks), std::move(words), false,
+                            options.elastic ? std::optional(options.max_restarts) : std::nullopt});
   }
   use_threads(options.threads);
   return train_main(options);

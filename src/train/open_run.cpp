@@ -113,6 +113,16 @@ void OpenRun::initialise() {
 
 void OpenRun::load(const fs::path& checkpoint) {
   state_ = load_checkpoint(checkpoint, session_->engine(), *model_, options_.optim);
+  restore_loader();
+}
+
+void OpenRun::load(PeerCheckpoints& peers) {
+  state_ = trainer_state_from_json(peers.load(session_->engine()), "the peer checkpoint");
+  start_from_.reset();
+  restore_loader();
+}
+
+void OpenRun::restore_loader() {
   io::LoaderState at = io::LoaderState::from_json(state_.loader);
   const StepShares& shares = session_->shares();
   at.position = at.position / shares.micro_batches * shares.local();
@@ -163,12 +173,22 @@ ModelParts OpenRun::parts() const {
 }
 
 void OpenRun::save_checkpoint_in(const fs::path& run) {
+  note_loader();
+  session_->share_buffers();  // each rank writes some of them
+  save_checkpoint(run, parts(), options_, state_);
+}
+
+void OpenRun::keep_in(PeerCheckpoints& peers) {
+  note_loader();
+  session_->share_buffers();
+  peers.keep(session_->engine(), state_.step, to_json(state_));
+}
+
+void OpenRun::note_loader() {
   io::LoaderState at = loader_->state();
   const StepShares& shares = session_->shares();
   at.position = at.position / shares.local() * shares.micro_batches;
   state_.loader = at.to_json();
-  session_->share_buffers();  // each rank writes some of them
-  save_checkpoint(run, parts(), options_, state_);
 }
 
 }  // namespace brrr::train

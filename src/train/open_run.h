@@ -14,6 +14,7 @@
 #include "folders/model_folder.h"
 #include "optim/schedule.h"
 #include "train/dataset.h"
+#include "train/elastic/peer_checkpoint.h"
 #include "train/fit.h"
 #include "train/options.h"
 #include "train/run_folder.h"
@@ -43,6 +44,8 @@ class OpenRun {
   void initialise();
   /// Weights, moments, step and position in the data of a checkpoint of this run. After compile().
   void load(const fs::path& checkpoint);
+  /// The same from the newest peer checkpoint.
+  void load(PeerCheckpoints& peers);
 
   /// Runs the next optimizer step on the loader's next batches, and counts it. `rate`: the learning
   /// rate; by default the schedule's.
@@ -63,6 +66,8 @@ class OpenRun {
   /// Commits the checkpoint of this step in the folder of the run; of several ranks, the first one
   /// writes.
   void save_checkpoint_in(const fs::path& run);
+  /// Keeps this step as a peer checkpoint; every rank calls it.
+  void keep_in(PeerCheckpoints& peers);
 
   TrainOptions& options() { return options_; }
   const TrainOptions& options() const { return options_; }
@@ -77,6 +82,9 @@ class OpenRun {
   int64_t memory_limit() const { return memory_limit_; }
 
  private:
+  void restore_loader();
+  void note_loader();
+
   TrainOptions options_;
   std::optional<ResumePoint> resume_;
   Say say_;

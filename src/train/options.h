@@ -151,11 +151,14 @@ struct TrainOptions {
   // Ranks: processes that train together. batch_size and gradient_accumulation_steps are those of
   // all of them.
   int64_t ranks = 1;
-  int64_t zero = 0;                 // ZeRO's stage, 0 to 3
-  int64_t deterministic_ranks = 0;  // slots of a step; 0: as many as ranks
-  bool overlap = true;              // of communication and computation
-  std::string comm = "auto";        // what carries bytes between them
-  double rank_timeout = 0;          // seconds; 0: the transports' own
+  int64_t zero = 0;                    // ZeRO's stage, 0 to 3
+  int64_t deterministic_ranks = 0;     // slots of a step; 0: as many as ranks
+  bool overlap = true;                 // of communication and computation
+  std::string comm = "auto";           // what carries bytes between them
+  double rank_timeout = 0;             // seconds; 0: the transports' own
+  bool elastic = false;                // lost ranks are started again
+  int64_t max_restarts = 100;          // of one call of the program
+  int64_t peer_checkpoint_steps = -1;  // -1: with elastic, as often as costs little; 0: never
 
   // Looking inside.
   bool explain = false;
@@ -176,6 +179,9 @@ struct TrainOptions {
   bool wants_resume() const { return resume != "false"; }
   bool wants_live() const { return live || live_port > 0; }
   bool wants_fit() const { return fit != "false"; }
+  bool keeps_peer_checkpoints() const {
+    return peer_checkpoint_steps > 0 || (elastic && peer_checkpoint_steps < 0);
+  }
 };
 
 /// Whether a run learns from conversations.
@@ -205,6 +211,8 @@ const models::Preset& preset_for_fine_tuning(const std::string& task);
 
 /// Whether the option is asked anew each time, and never taken from the record of a run.
 bool is_per_call(std::string_view name);
+/// Copies the options of which that is true.
+void copy_per_call(const TrainOptions& from, TrainOptions& to);
 /// Whether the option belongs to some architecture: a folder with a model says its value.
 bool is_model_setting(std::string_view name);
 /// Whether it does, and not to the one of `options`.

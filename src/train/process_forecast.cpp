@@ -7,6 +7,7 @@
 #include "formats/svg_plot.h"
 #include "runtime/ranks/collectives.h"
 #include "runtime/ranks/transports.h"
+#include "train/elastic/peer_checkpoint.h"
 #include "train/parts.h"
 #include "train/run_folder.h"
 
@@ -79,6 +80,10 @@ machine::ProcessForecast forecast_process(const TrainOptions& o, const Session& 
     f.ranks = collective_bytes(shares.ranks) + ranks::touched_shared_memory(of_host) +
               kThreads * machine::kThreadBytes + gathered_bytes(session.engine());
   }
+  if (o.keeps_peer_checkpoints())
+    f.ranks += LauncherMemory::kGenerations *
+               peer_checkpoint_bytes(session.engine(), static_cast<int>(session.shares().rank),
+                                     static_cast<int>(session.shares().ranks));
   f.logging =
       std::min(o.max_steps / every, static_cast<int64_t>(io::LossCurve::kMost)) * kPointBytes;
   if (o.wants_live()) f.logging += kLiveBytes;

@@ -135,7 +135,7 @@ void write_adapter(const fs::path& folder, const models::AdaptedModel& model,
 int64_t gathered_bytes(const Engine& engine) {
   int64_t largest = 0;
   for (const StateInfo& s : engine.states())
-    if (s.kind() == InputKind::parameter || is_kept_between_steps(s.role))
+    if (is_in_checkpoint(s))
       if (const std::optional<Type> whole = whole_type(s))
         largest = std::max(largest, whole->bytes());
   return largest;

@@ -15,12 +15,14 @@
 #include "machine/process.h"
 #include "runtime/ranks/processes.h"
 #include "runtime/ranks/shared_work.h"
+#include "train/elastic/elastic_run.h"
 #include "train/open_run.h"
 #include "train/parts.h"
 #include "train/predict.h"
 #include "train/ranks.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
+#include "train/runs/result_json.h"
 #include "train/session.h"
 #include "train/text_samples.h"
 
@@ -36,7 +38,12 @@ class Trainer {
  public:
   Trainer(const TrainOptions& options, RunObserver* observer,
           std::shared_ptr<Communicator> communicator)
-      : options_(options), observer_(observer), communicator_(std::move(communicator)) {}
+      : options_(options),
+        observer_(observer),
+        communicator_(std::move(communicator)),
+        elastic_(communicator_.get()) {
+    options_ = elastic_.options(options_);
+  }
 
   TrainResult run() {
     if (options_.wants_resume()) {
@@ -86,6 +93,7 @@ class Trainer {
     std::error_code ignored;
     if (!run.empty() && fs::is_directory(run, ignored)) lock(run);
     check_run_folder(options_);
+    elastic_.note_place_checked();
   }
 
   void lock(const fs::path& run) {
@@ -127,6 +135,7 @@ class Trainer {
     result_.forecast = session.forecast();
     result_.compile_seconds = session.compile_seconds();
     result_.arena_bytes = session.engine().arena_bytes();
+    elastic_.open(options_);
     if (options_.writes_samples()) samples_.emplace(options_, *open_->dataset().tokenizer);
   }
 
@@ -144,7 +153,7 @@ class Trainer {
     if (!is_alone()) result_.run_dir = gather_texts(*communicator_, result_.run_dir.string())[0];
     if (!writes()) return;
     lock(result_.run_dir);
-    if (!resume_) {
+    if (!resume_ && !elastic_.goes_on_from_memory()) {
       check_run_folder(options_);  // again: another process may have been there since
       if (options_.overwrite) remove_old_run(result_.run_dir);
       record_options();
@@ -157,27 +166,33 @@ class Trainer {
   }
 
   void load_weights() {
-    if (!resume_) {
+    if (elastic_.goes_on_from_memory()) {
+      elastic_.load(*open_);
+    } else if (resume_) {
+      open_->load(resume_->checkpoint);
+    } else {
       open_->initialise();
       if (writes()) log_.emplace(result_.run_dir, options_, open_->model().sizes(), nullptr);
+      elastic_.publish(result_.run_dir.string());
       return;
     }
-    open_->load(resume_->checkpoint);
     if (!is_alone()) communicator_->barrier();  // before the folder changes
     if (writes()) {
       record_options();
       set_later_checkpoints_aside();
       log_.emplace(result_.run_dir, options_, open_->model().sizes(), &state());
+      elastic_.publish(result_.run_dir.string());
     }
     read_own_log();
     if (!is_alone()) communicator_->barrier();
     if (state().last) note_score(*state().last);
-    say(fmt::format("resumed at step {} from {}", state().step, resume_->checkpoint.string()));
+    say(fmt::format("resumed at step {} from {}", state().step,
+                    elastic_.goes_on_from_memory() ? "memory" : resume_->checkpoint.string()));
   }
 
   // What a resumed run does otherwise than the process that wrote its checkpoint.
   void note_changes() {
-    if (!resume_) return;
+    if (!resume_ || elastic_.goes_on_from_memory()) return;
     const std::vector<OptionChange> changes = changes_on_resume(at_checkpoint_, options_);
     if (changes.empty()) return;
     if (log_) log_->changed(state().step, changes);
@@ -232,6 +247,7 @@ class Trainer {
 
     for (;;) {
       const int64_t step = state().step;
+      elastic_.note_step(step);
       const bool last = step >= options_.max_steps;
       // The last step is evaluated like those before, and before anything of it is written.
       if (last || due(step, options_.interval(options_.eval_steps))) evaluate();
@@ -239,6 +255,7 @@ class Trainer {
         write_samples();
       result_.signal = machine::SignalGuard::received();
       result_.was_stopped = observer_ != nullptr && observer_->wants_stop();
+      keeps_now_ = elastic_.wants_to_keep(step, options_);
       compare_ranks(last);
       const bool ends = last || result_.signal != 0 || result_.was_stopped;
       const bool keeps_best = options_.load_best_model_at_end && state().best_step == step;
@@ -246,6 +263,10 @@ class Trainer {
           (ends || keeps_best || due(step, options_.interval(options_.save_steps)))) {
         state().seconds = seconds_before_ + since_start.seconds();
         save();
+      } else if (step > first && keeps_now_) {
+        state().seconds = seconds_before_ + since_start.seconds();
+        note_log();
+        elastic_.keep(*open_);
       }
       if (ends) break;
 
@@ -309,17 +330,20 @@ class Trainer {
     return is_alone() ? Communicator::Traffic() : communicator_->traffic();
   }
 
-  // What one rank was told, all of them do. All get to know how the others spent the last step.
+  // What one rank was told, all of them do; when to keep a step, the first one says. All get to
+  // know how the others spent the last step.
   void compare_ranks(bool is_last) {
     if (is_alone()) return;
     struct Told {
       int signal = 0;
-      bool stop = false;
+      bool stop = false, keeps = false;
       RankStep step;
     };
     std::vector<RankStep> steps;
-    for (const Told& told :
-         communicator_->gather_values(Told{result_.signal, result_.was_stopped, last_step_})) {
+    const std::vector<Told> all = communicator_->gather_values(
+        Told{result_.signal, result_.was_stopped, keeps_now_, last_step_});
+    keeps_now_ = all[0].keeps;
+    for (const Told& told : all) {
       if (result_.signal == 0) result_.signal = told.signal;
       result_.was_stopped = result_.was_stopped || told.stop;
       steps.push_back(told.step);
@@ -459,11 +483,14 @@ class Trainer {
     watch_memory();
   }
 
+  void note_log() {
+    if (!log_) return;
+    log_->flush();
+    state().log_bytes = log_->bytes();
+  }
+
   void save() {
-    if (log_) {
-      log_->flush();
-      state().log_bytes = log_->bytes();
-    }
+    note_log();
     open_->save_checkpoint_in(result_.run_dir);
   }
   bool was_interrupted() const { return result_.signal != 0 || result_.was_stopped; }
@@ -511,22 +538,10 @@ class Trainer {
     result_.seconds = seconds_before_ + machine::process_age_seconds();
     watch_memory();
     result_.process_peak_bytes = peak_resident_bytes();
-    if (!was_interrupted() && log_) log_->finished(state().step, figures());
+    if (!was_interrupted() && log_) log_->finished(state().step, figures_for_log(result_));
     if (result_.needed_peak_bytes > result_.memory_limit)
       say(fmt::format("note: {} were needed, more than the limit of {}: please report this",
                       memory_text(result_.needed_peak_bytes), memory_text(result_.memory_limit)));
-  }
-
-  // What `brrr report` cannot read off the steps.
-  nlohmann::json figures() const {
-    return {{"seconds", result_.seconds},
-            {"tokens_per_second", result_.tokens_per_second},
-            {"samples_per_second", result_.samples_per_second},
-            {"waiting_share", result_.waiting_share},
-            {"parameters", result_.parameters},
-            {"skipped_steps", result_.skipped_steps},
-            {"arena_bytes", result_.arena_bytes},
-            {"process_peak_bytes", result_.process_peak_bytes}};
   }
 
   static void say(const std::string& line) { tell("{}\n", line); }
@@ -540,6 +555,8 @@ class Trainer {
   TrainOptions at_checkpoint_;  // with which the checkpoint was written
   int64_t resume_step_ = 0;     // of the checkpoint
   int64_t mapped_peak_ = 0;     // of mapped inputs, as far as it was seen
+  ElasticRun elastic_;
+  bool keeps_now_ = false;  // this step as a peer checkpoint
   std::optional<OpenRun> open_;
   std::optional<TextSamples> samples_;
   std::optional<RunLog> log_;

@@ -15,7 +15,8 @@ namespace {
 struct LaunchOptions {
   int64_t processes = 0;
   std::string hosts;
-  bool binds = false;
+  bool binds = false, elastic = false;
+  int64_t max_restarts = train::TrainOptions().max_restarts;
 };
 
 const OptionTable<LaunchOptions>& launch_table() {
@@ -30,6 +31,13 @@ const OptionTable<LaunchOptions>& launch_table() {
            "start them by mpirun on these hosts, as many on each; a:4,b:2 says how many each gets");
     t.flag("bind", &O::binds,
            "keep each rank on its share of the processors, unless there are more ranks than these");
+    t.flag(
+        "elastic", &O::elastic,
+        "of train: start all ranks again when one is lost (killed, stopped, out of memory), from "
+        "the newest peer checkpoint or checkpoint");
+    t.integer("max-restarts", &O::max_restarts, 0, 1'000'000, "N",
+              "how often --elastic starts them again; three times without a new step end the run "
+              "before");
     return t;
   }();
   return table;
@@ -63,13 +71,20 @@ int run_launch(const Arguments& args) {
   if (find_place().ranks > 1)
     usage_error("this process is one rank of {} already, which {} started; leave `brrr launch` out",
                 find_place().ranks, find_place().source);
+  if (options.elastic && command[0] != "train")
+    usage_error("--elastic starts lost ranks of `brrr train` again; {} has no step to go on from",
+                command[0]);
+  if (options.elastic && !options.hosts.empty())
+    usage_error(
+        "--elastic starts ranks of this host again; with --hosts, start the run again by --resume");
   if (!options.hosts.empty()) run_on_hosts(parse_hosts(options.hosts, options.processes), command);
   if (options.processes == 0)
     usage_error("expected the number of ranks to start: `brrr launch -n 4 {} ...`", command[0]);
   if (options.processes > ranks::HostSegment::kMostRanks)
     usage_error("expected at most {} ranks on one host; got {}", ranks::HostSegment::kMostRanks,
                 options.processes);
-  return run_local_ranks({static_cast<int>(options.processes), command, options.binds});
+  return run_local_ranks({static_cast<int>(options.processes), command, options.binds,
+                          options.elastic ? std::optional(options.max_restarts) : std::nullopt});
 }
 
 }  // namespace
@@ -78,7 +93,7 @@ Command launch_command() {
   return {
       .name = "launch",
       .summary = "start a verb as several ranks: processes that share its work",
-      .synopsis = "-n N [--hosts A,B] VERB [arguments of the verb]",
+      .synopsis = "-n N [--elastic] [--hosts A,B] VERB [arguments of the verb]",
       .notes =
           "Options of launch stand before the verb. Each rank gets a share of the processors for\n"
           "its threads. Rank 0 prints as it would alone; what the others print is shown when one\n"

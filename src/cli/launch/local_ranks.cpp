@@ -21,6 +21,7 @@
 #include "base/env.h"
 #include "base/tell.h"
 #include "base/threads/thread_team.h"
+#include "cli/launch/restarts.h"
 #include "runtime/ranks/processes.h"
 #include "runtime/ranks/transports.h"
 
@@ -32,6 +33,8 @@ constexpr size_t kKeptBytes = 32 << 10;
 /// Seconds after the first failure: a stopped process is killed, the others are asked to end, and
 /// killed.
 constexpr double kKillStopped = 1, kAskToEnd = 2, kKillAll = 8;
+/// The same after a rank was lost that is started again: the others have nothing to finish.
+constexpr double kKillLost = 0.1;
 
 struct Rank {
   pid_t pid = 0;
@@ -41,7 +44,8 @@ struct Rank {
   std::optional<int> status;  // of waitpid(), once it has ended
   int place_of_end = 0;       // the first to end has 1
   bool is_asked_to_end = false;
-  double stopped_seconds = 0;  // without a break
+  bool is_killed = false, was_stopped = false;  // when it was killed
+  double stopped_seconds = 0;                   // without a break
 };
 
 /// As shells have it.
@@ -68,8 +72,8 @@ void bind_to_share(int rank, int ranks) {
 
 class Launch {
  public:
-  explicit Launch(const LocalRanks& plan)
-      : plan_(plan), ranks_(static_cast<size_t>(plan.ranks)), run_id_(fresh_run_id()) {
+  explicit Launch(const LocalRanks& plan) : plan_(plan) {
+    if (plan.max_restarts) restarts_.emplace(*plan.max_restarts);
     ::sigemptyset(&signals_);
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&signals_, number);
     ::sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
@@ -78,6 +82,21 @@ class Launch {
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
   ~Launch() {
+    end_all();
+    ::close(signal_fd_);
+    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+  }
+
+  int run() {
+    for (;;) {
+      run_once();
+      read_signals();
+      if (!restarts_ || !starts_again()) return report();
+    }
+  }
+
+ private:
+  void end_all() {
     for (const Rank& rank : ranks_) {
       if (rank.pid > 0 && !rank.status) {
         ::kill(rank.pid, SIGKILL);
@@ -85,12 +104,16 @@ class Launch {
       }
       if (rank.output >= 0) ::close(rank.output);
     }
-    ranks::remove_segment(run_id_);
-    ::close(signal_fd_);
-    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+    if (!run_id_.empty()) ranks::remove_segment(run_id_);
   }
 
-  int run() {
+  void run_once() {
+    end_all();
+    ranks_ = std::vector<Rank>(static_cast<size_t>(plan_.ranks));
+    run_id_ = fresh_run_id();
+    first_failure_.reset();
+    was_killed_ = false;
+    ended_ = 0;
     for (int rank = 0; rank < plan_.ranks; ++rank) start(rank);
     while (is_anyone_alive()) {
       wait_for_events();
@@ -98,13 +121,52 @@ class Launch {
       if (first_failure_) end_the_rest();
     }
     for (Rank& rank : ranks_) read_output(rank);
-    return report();
   }
 
- private:
-  static std::string fresh_run_id() {
+  std::string fresh_run_id() {
     const ProcessName own = own_process();
-    return fmt::format("launch-{}-{}", own.pid, own.start_ticks);
+    return fmt::format("launch-{}-{}-{}", own.pid, own.start_ticks, ++starts_);
+  }
+
+  /// The rank that was lost, if that is why the run ended; -1: for another reason, which would end
+  /// it again.
+  int lost_rank() const {
+    const int rank = culprit();
+    if (rank < 0 || signal_ != 0) return -1;
+    const int status = *ranks_[static_cast<size_t>(rank)].status, code = code_of(status);
+    if (WIFSIGNALED(status)) return asks_for_the_end(WTERMSIG(status)) ? -1 : rank;
+    if (code == static_cast<int>(ExitCode::kNoMemory)) return restarts_->has_begun() ? rank : -1;
+    if (code != static_cast<int>(kLostRankExit)) return -1;
+    const auto stopped = std::ranges::find_if(ranks_, [](const Rank& r) { return r.was_stopped; });
+    return stopped == ranks_.end() ? rank : static_cast<int>(stopped - ranks_.begin());
+  }
+
+  /// Somebody ended the rank on purpose, or nobody reads what it prints.
+  static bool asks_for_the_end(int signal) {
+    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT ||
+           signal == SIGPIPE;
+  }
+
+  bool starts_again() {
+    const int rank = lost_rank();
+    if (rank < 0) return false;
+    const Rank& lost = ranks_[static_cast<size_t>(rank)];
+    return restarts_->again(fmt::format("rank {} on {} (process {}) {}", rank, host_name(),
+                                        lost.pid, what_happened(lost)),
+                            plan_.ranks);
+  }
+
+  std::string what_happened(const Rank& rank) const {
+    const int status = *rank.status;
+    if (rank.was_stopped)
+      return fmt::format("was stopped for {:.0f} s, and therefore ended",
+                         std::max(1.0, rank.stopped_seconds));
+    if (WIFSIGNALED(status))
+      return fmt::format(
+          "was ended by signal {} ({}{})", WTERMSIG(status), ::strsignal(WTERMSIG(status)),
+          WTERMSIG(status) == SIGKILL ? "; if nobody sent it, memory ran out: see dmesg" : "");
+    if (code_of(status) == static_cast<int>(ExitCode::kNoMemory)) return "ran out of memory";
+    return "lost the others";
   }
 
   void start(int number) {
@@ -139,6 +201,7 @@ class Launch {
     set("LOCAL_WORLD_SIZE", std::to_string(plan_.ranks));
     set("MASTER_ADDR", "127.0.0.1");
     set("BRRR_RUN_ID", run_id_);
+    if (restarts_) set("BRRR_LAUNCHER_MEMORY", restarts_->memory().pass_on());
     if (!env::get("OMP_NUM_THREADS"))
       set("OMP_NUM_THREADS", std::to_string(std::max(1, usable_processors() / plan_.ranks)));
     if (plan_.binds) bind_to_share(number, plan_.ranks);
@@ -166,9 +229,7 @@ class Launch {
     for (const Rank& rank : ranks_)
       if (rank.output >= 0) events.push_back({.fd = rank.output, .events = POLLIN, .revents = 0});
     ::poll(events.data(), events.size(), first_failure_ ? 100 : 1000);
-    signalfd_siginfo info{};
-    while (::read(signal_fd_, &info, sizeof info) == sizeof info)
-      if (info.ssi_signo != SIGCHLD) pass_on(info);
+    read_signals();
     for (Rank& rank : ranks_) {
       read_output(rank);
       int status = 0;
@@ -176,7 +237,14 @@ class Launch {
       rank.status = status;
       rank.place_of_end = ++ended_;
       if (status != 0 && !first_failure_) first_failure_.emplace();
+      if (WIFSIGNALED(status) && !rank.is_asked_to_end) was_killed_ = true;
     }
+  }
+
+  void read_signals() {
+    signalfd_siginfo info{};
+    while (::read(signal_fd_, &info, sizeof info) == sizeof info)
+      if (info.ssi_signo != SIGCHLD) pass_on(info);
   }
 
   /// The terminal sends its signals to the ranks, too: they are of the same process group.
@@ -194,7 +262,7 @@ class Launch {
     for (Rank& rank : ranks_) {
       if (rank.status || has_stopped_for_long(rank)) continue;
       rank.stopped_seconds = is_stopped(rank.pid) ? rank.stopped_seconds + passed : 0;
-      if (has_stopped_for_long(rank)) ::kill(rank.pid, SIGKILL);
+      if (has_stopped_for_long(rank)) end(rank, SIGKILL, true);
     }
   }
 
@@ -204,17 +272,21 @@ class Launch {
 
   void end_the_rest() {
     const double passed = first_failure_->seconds();
+    const double kill_all = restarts_ && was_killed_ && signal_ == 0 ? kKillLost : kKillAll;
     for (Rank& rank : ranks_) {
-      if (rank.status) continue;
-      if (passed > kKillAll || (passed > kKillStopped && is_stopped(rank.pid)))
-        end(rank, SIGKILL);
+      if (rank.status || rank.is_killed) continue;
+      const bool stopped = is_stopped(rank.pid);
+      if (passed > kill_all || (passed > kKillStopped && stopped))
+        end(rank, SIGKILL, stopped);
       else if (passed > kAskToEnd && !rank.is_asked_to_end)
         end(rank, SIGTERM);
     }
   }
 
-  static void end(Rank& rank, int number) {
+  static void end(Rank& rank, int number, bool is_stopped = false) {
     rank.is_asked_to_end = true;
+    rank.is_killed = number == SIGKILL;
+    rank.was_stopped = rank.was_stopped || is_stopped;
     ::kill(rank.pid, number);
   }
 
@@ -239,7 +311,8 @@ class Launch {
   }
 
   /// The rank whose failure ended the run: the first to end; rather one that does not merely say
-  /// that another is gone, and rather that than one that was ended from here. -1: none failed.
+  /// that another is gone, and rather that than one that was ended from here; of those, one that
+  /// was stopped. -1: none failed.
   int culprit() const {
     int found = -1;
     std::pair<int, int> least;
@@ -249,7 +322,10 @@ class Launch {
       const int follows = ranks_[rank].is_asked_to_end              ? 2
                           : code == static_cast<int>(kLostRankExit) ? 1
                                                                     : 0;
-      const std::pair order{follows, follows == 0 ? ranks_[rank].place_of_end : 0};
+      const int next = follows == 0   ? ranks_[rank].place_of_end
+                       : follows == 1 ? 0
+                                      : static_cast<int>(!ranks_[rank].was_stopped);
+      const std::pair order{follows, next};
       if (found >= 0 && order >= least) continue;
       found = static_cast<int>(rank);
       least = order;
@@ -272,17 +348,14 @@ class Launch {
       tell("[rank {}] {}\n", rank, fit_for_a_line(text.substr(0, end)));
       text.remove_prefix(std::min(end + 1, text.size()));
     }
-    if (has_stopped_for_long(failed))
-      tell("brrr: rank {} (process {}) was stopped for {:.0f} s, and therefore ended\n", rank,
-           failed.pid, stop_limit_seconds_);
-    else if (WIFSIGNALED(status))
-      tell("brrr: rank {} (process {}) was ended by signal {} ({}){}\n", rank, failed.pid,
-           WTERMSIG(status), ::strsignal(WTERMSIG(status)),
-           WTERMSIG(status) == SIGKILL ? "; if nobody sent it, memory ran out: see dmesg" : "");
+    if (failed.was_stopped || WIFSIGNALED(status))
+      if (!restarts_ || lost_rank() < 0)  // else it was said
+        tell("brrr: rank {} (process {}) {}\n", rank, failed.pid, what_happened(failed));
     return code;
   }
 
   const LocalRanks& plan_;
+  std::optional<Restarts> restarts_;
   std::vector<Rank> ranks_;
   std::string run_id_;
   sigset_t signals_{}, signals_before_{};
@@ -291,7 +364,9 @@ class Launch {
   double stop_limit_seconds_ = ranks::default_timeout_seconds();
   Stopwatch step_;
   std::optional<Stopwatch> first_failure_;
-  int ended_ = 0;  // how many have
+  bool was_killed_ = false;  // one was ended by a signal that came from elsewhere
+  int ended_ = 0;            // how many have
+  int starts_ = 0;           // of all ranks
 };
 
 }  // namespace

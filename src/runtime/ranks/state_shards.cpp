@@ -15,6 +15,10 @@ ShardRange range_of(const StateInfo& state, const Type& whole, int64_t rank) {
 
 }  // namespace
 
+bool is_in_checkpoint(const StateInfo& state) {
+  return state.kind() == InputKind::parameter || is_kept_between_steps(state.role);
+}
+
 std::optional<Type> whole_type(const StateInfo& state) {
   const AttrValue* const whole = state.attrs.find(kShardOf);
   if (whole == nullptr) return std::nullopt;

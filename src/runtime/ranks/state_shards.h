@@ -12,6 +12,9 @@
 
 namespace brrr {
 
+/// Whether checkpoints hold the state: it is a parameter, or kept between steps by the optimizer.
+bool is_in_checkpoint(const StateInfo& state);
+
 /// The type of the whole tensor if the state holds a shard of it; nothing otherwise.
 std::optional<Type> whole_type(const StateInfo& state);
 

@@ -322,7 +322,8 @@ bool is_model_setting(std::string_view name) {
 bool is_per_call(std::string_view name) {
   for (const char* known :
        {"fit", "memory-limit", "config", "json", "resume", "overwrite", "disable-tqdm", "explain",
-        "explain-dispatch", "dump-graph", "live", "live-port", "ranks"})
+        "explain-dispatch", "dump-graph", "live", "live-port", "ranks", "elastic", "max-restarts",
+        "peer-checkpoint-steps"})
     if (name == known) return true;
   return false;
 }

@@ -49,6 +49,11 @@ bool may_change_on_resume(const ResumeRow& row) {
   return row.free_on_resume || is_learning_option(row.name);
 }
 
+void copy_per_call(const TrainOptions& from, TrainOptions& to) {
+  for (const ResumeRow& row : train_option_table().rows())
+    if (row.get && is_per_call(row.name)) copy_option(row, from, to);
+}
+
 TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& now,
                               const std::string& what) {
   TrainOptions result = recorded;

@@ -44,6 +44,20 @@ void add_rank_rows(OptionTable<TrainOptions>& t) {
          "how long a rank may give no sign of life before the run ends and names it (0: "
          "BRRR_RANK_TIMEOUT, else 12)")
       .free_on_resume = true;
+  t.flag("elastic", &TrainOptions::elastic,
+         "start all ranks again when one is lost (killed, stopped, out of memory), from the newest "
+         "peer checkpoint or checkpoint");
+  t.integer("max-restarts", &TrainOptions::max_restarts, 0, 1'000'000, "N",
+            "how often --elastic starts them again; three times without a new step end the run "
+            "before");
+  t.parsed<int64_t>(
+      "peer-checkpoint-steps", &TrainOptions::peer_checkpoint_steps,
+      [](const std::string& text) -> int64_t {
+        return text == "auto" ? -1 : parse_integer(text, 0, int64_t{1} << 40);
+      },
+      [](const int64_t& steps) { return steps < 0 ? "auto" : std::to_string(steps); }, "K",
+      "with --elastic: after every K steps, keep the training state in memory that outlives the "
+      "ranks, each its part; auto: as often as takes 1% of the time at most; 0: never");
 }
 
 void validate_ranks(const TrainOptions& o) {

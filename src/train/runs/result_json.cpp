@@ -1,10 +1,9 @@
-// The result of a run as `brrr train --json` prints it.
+#include "train/runs/result_json.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "formats/json_file.h"
-#include "train/trainer.h"
 
 namespace brrr::train {
 namespace {
@@ -14,6 +13,17 @@ nlohmann::json or_null(const std::optional<double>& value) {
 }
 
 }  // namespace
+
+nlohmann::json figures_for_log(const TrainResult& r) {
+  return {{"seconds", r.seconds},
+          {"tokens_per_second", r.tokens_per_second},
+          {"samples_per_second", r.samples_per_second},
+          {"waiting_share", r.waiting_share},
+          {"parameters", r.parameters},
+          {"skipped_steps", r.skipped_steps},
+          {"arena_bytes", r.arena_bytes},
+          {"process_peak_bytes", r.process_peak_bytes}};
+}
 
 std::string result_json(const TrainResult& r) {
   nlohmann::json j;

@@ -1,0 +1,35 @@
+#include "cli/launch/restarts.h"
+
+#include <algorithm>
+
+#include "base/human.h"
+#include "base/tell.h"
+#include "train/elastic/elastic.h"
+
+namespace brrr::cli {
+
+bool Restarts::again(const std::string& what, int ranks) {
+  const int64_t step = memory_.reached();
+  const std::string lost =
+      (step < 0 ? "before the first step, " : fmt::format("after step {}, ", step)) + what;
+  in_vain_ = step > furthest_ ? 0 : in_vain_ + 1;
+  furthest_ = std::max(furthest_, step);
+  // The first loss before the first step is in vain, too.
+  if (step < 0 && restarts_ == 0) in_vain_ = 1;
+  if (in_vain_ >= kMostInVain) {
+    tell("brrr: {}; the ranks are not started again: {} starts in a row made no new step\n", lost,
+         in_vain_);
+    return false;
+  }
+  if (restarts_ >= most_) {
+    tell("brrr: {}; the ranks are not started again: {} (--max-restarts)\n", lost,
+         most_ == 0 ? "no restart is allowed" : "all " + counted(most_, "restart") + " were used");
+    return false;
+  }
+  const GoOn go_on = train::find_go_on(memory_);
+  memory_.set_go_on(go_on, ++restarts_);
+  tell("brrr: {}; starting {} again {}\n", lost, counted(ranks, "rank"), train::text_of(go_on));
+  return true;
+}
+
+}  // namespace brrr::cli

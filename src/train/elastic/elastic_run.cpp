@@ -1,0 +1,57 @@
+#include "train/elastic/elastic_run.h"
+
+#include "runtime/ranks/shared_work.h"
+#include "train/elastic/elastic.h"
+
+namespace brrr::train {
+namespace {
+
+/// Peer checkpoints are so many times as far apart as one takes.
+constexpr double kKeepEvery = 100;
+
+}  // namespace
+
+ElasticRun::ElasticRun(const Communicator* communicator)
+    : rank_(rank_of(communicator)),
+      ranks_(ranks_of(communicator)),
+      launcher_(LauncherMemory::inherited()) {}
+
+TrainOptions ElasticRun::options(const TrainOptions& given) const {
+  return options_of_rank(given, launcher_);
+}
+
+bool ElasticRun::goes_on_from_memory() const {
+  return launcher_ && launcher_->restarts() > 0 && launcher_->go_on().from == GoOn::From::memory;
+}
+
+void ElasticRun::note_place_checked() {
+  if (launcher_) launcher_->set_place_checked();
+}
+
+void ElasticRun::publish(const std::string& folder) {
+  if (launcher_ && rank_ == 0) launcher_->set_folder(folder);
+}
+
+void ElasticRun::open(const TrainOptions& options) {
+  if (launcher_ && (options.keeps_peer_checkpoints() || goes_on_from_memory()))
+    peers_.emplace(*launcher_, rank_, ranks_);
+}
+
+void ElasticRun::note_step(int64_t step) {
+  if (launcher_) launcher_->set_step(rank_, step);
+}
+
+bool ElasticRun::wants_to_keep(int64_t step, const TrainOptions& options) const {
+  if (!peers_ || !options.keeps_peer_checkpoints()) return false;
+  const int64_t every = options.peer_checkpoint_steps;
+  return every < 0 ? since_kept_.seconds() >= kKeepEvery * keep_seconds_ : step % every == 0;
+}
+
+void ElasticRun::keep(OpenRun& run) {
+  const Stopwatch watch;
+  run.keep_in(*peers_);
+  keep_seconds_ = watch.seconds();
+  since_kept_.restart();
+}
+
+}  // namespace brrr::train
