@@ -168,7 +168,7 @@ fi
 # What numbers come out does not depend on a network, data or neighbours: beside busy loops the tests of
 # kernels, passes, models, sessions and plans would only take long. Of the whole runs, those that talk and
 # wait, but no browser, which is no part of a bare machine.
-heavy=(amx architecture calibration backend backend_cuda backend_cuda_cudnn backend_cuda_device conformance infer insight
+heavy=(amx architecture calibration backend backend_cuda backend_cuda_cudnn backend_cuda_device conformance hosts infer insight
   measured models modules ops optim passes runtime)
 whole_runs='Live.*:RunFolder.*:FirstHour.*:RunChoice.*:Hub*-*Browser*'
 if [[ -n $bare && -z $filter ]]; then

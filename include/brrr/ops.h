@@ -739,9 +739,9 @@ inline std::vector<Value> gru_grad(std::initializer_list<Value> operands,
 
 /// y = x, floats or i8, in {storage} (base/storage.h). Panels hold the same numbers; integers and
 /// their scales hold what is nearest; rows hold what x holds, in its dtype. x lies in rows, in
-/// blocks, or, where {storage} is rows, in int8 rows. Two or three operands: y = (x - zeros) *
-/// scales with the given integers x, i8 or u8, in quantised panels; scales and zeros have one
-/// element for each group; y has {dtype} where given, else that of scales.
+/// blocks, or, where {storage} is rows, in int8 rows or quantised panels. Two or three operands: y
+/// = (x - zeros) * scales with the given integers x, i8 or u8, in quantised panels; scales and
+/// zeros have one element for each group; y has {dtype} where given, else that of scales.
 inline std::vector<Value> store(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("store", operands, attributes);
@@ -893,8 +893,8 @@ inline std::vector<Value> fused(std::initializer_list<Value> operands,
   return call("fused", operands, attributes);
 }
 
-/// y = x, but not before gate has been computed: what reads y runs after the gate. x, y: [...];
-/// gate: any tensor, whose values do not matter. Costs nothing.
+/// y = x, but not before gate has been computed: what reads y runs after the gate. x, y: [...], in
+/// any storage; gate: any tensor, whose values do not matter. Costs nothing.
 inline std::vector<Value> after(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("after", operands, attributes);

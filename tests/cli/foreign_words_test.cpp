@@ -79,7 +79,7 @@ TEST_F(ForeignWords, OptionsThatWeLackSaySo) {
   expect("generate -m none --load-in-8bit", 2, "not loaded in 8 or 4 bits yet");
   expect("train --lora-r 8", 2, "--lora-r adapts a trained model: it needs --init-from FOLDER");
   expect("train --use-peft", 2, "--use-peft: expected false: give --lora-r N");
-  expect("train --load_in_8bit", 2, "--load-in-8bit: expected false: weights are not loaded in 8");
+  expect("train --load_in_8bit", 2, "--load-in-8bit describes an adapter: it needs --lora-r");
   expect(
       "plan --no-load-in-8bit --lora_alpha none --n-layer 1 --n-embd 16 --n-head 1 "
       "--no-measure",

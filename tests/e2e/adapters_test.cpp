@@ -103,8 +103,8 @@ TEST_F(Adapters, GoOnWithTheSameBitsAfterAKill) {
 TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
   ASSERT_EQ(run(small_run("text-base", {"--max-steps", "20", "--n-embd", "128"})), 0) << err_;
   const auto arena_of = [&] {
-    const size_t at = err_.find("arena ");
-    return at == std::string::npos ? 0.0 : std::stod(err_.substr(at + 6));
+    const size_t at = err_.find("memory: arena ");
+    return at == std::string::npos ? 0.0 : std::stod(err_.substr(at + 14));
   };
   ASSERT_EQ(run(tuning("floats", {"--max-steps", "2"})), 0) << err_;
   const double floats = arena_of();

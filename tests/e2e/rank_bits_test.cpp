@@ -13,7 +13,7 @@ namespace brrr::test {
 namespace {
 
 /// How the ranks of a run work together.
-struct Way {
+struct RankWay {
   int ranks = 1;
   int zero = 0;
   const char* precision = "fp32";
@@ -28,8 +28,8 @@ struct Way {
 
 /// Every number of ranks with every stage. The other three change with both, so that each value
 /// meets each number of ranks and each stage; `turn` changes which.
-std::vector<Way> ways(int turn) {
-  std::vector<Way> all;
+std::vector<RankWay> ways(int turn) {
+  std::vector<RankWay> all;
   for (int n = 0; n < 4; ++n)
     for (int zero = 0; zero < 4; ++zero) {
       const int place = n + zero + turn;
@@ -47,7 +47,7 @@ class LongRankBits : public EncoderRuns {
   }
 
   /// Runs a training command in the folder of its name; mpirun starts the ranks of MPI.
-  int train(const Way& way, Options command) {
+  int train(const RankWay& way, Options command) {
     put_options(command, {"--precision", way.precision, "--zero", std::to_string(way.zero)});
     if (!way.overlap) command.push_back("--no-overlap");
     if (way.mpi && has_mpirun()) {
@@ -81,7 +81,7 @@ class LongRankBits : public EncoderRuns {
 
   /// Compares `chosen` ways with one process of the same precision. `command(NAME)`: a run.
   template <typename Command>
-  void expect_same_bits(const Command& command, const std::vector<Way>& chosen, int steps) {
+  void expect_same_bits(const Command& command, const std::vector<RankWay>& chosen, int steps) {
     const auto options = [&](const std::string& name) {
       Options args = command(name);
       const std::string last = std::to_string(steps);
@@ -92,7 +92,7 @@ class LongRankBits : public EncoderRuns {
     for (const char* precision : {"fp32", "bf16"}) {
       ASSERT_EQ(train({1, 0, precision}, options(precision)), 0) << err_;
     }
-    for (const Way& way : chosen) {
+    for (const RankWay& way : chosen) {
       SCOPED_TRACE(way.name());
       const auto begun = std::chrono::steady_clock::now();
       ASSERT_EQ(train(way, options(way.name())), 0) << err_;
@@ -151,8 +151,9 @@ TEST_F(LongRankBits, ResNet20) {
 
 // Without --deterministic-ranks the bits are those of the number of ranks, each time the same.
 TEST_F(LongRankBits, APlainRunIsRepeatable) {
-  for (const Way& way : {Way{2, 0, "bf16", true, true}, Way{3, 1, "fp32", true, false},
-                         Way{4, 2, "fp32", false, true}, Way{4, 3, "bf16", true, false}}) {
+  for (const RankWay& way :
+       {RankWay{2, 0, "bf16", true, true}, RankWay{3, 1, "fp32", true, false},
+        RankWay{4, 2, "fp32", false, true}, RankWay{4, 3, "bf16", true, false}}) {
     SCOPED_TRACE(way.name());
     for (const char* name : {"first", "second"}) {
       const Options plain = small_run(name, {"--batch-size", "12", "--max-steps", "200",

@@ -53,7 +53,7 @@ class Hosts : public EndToEnd {
     const int64_t before = hosts.bytes_sent(0);
     const auto program = start(hosts, command);
     EXPECT_EQ(program->wait(), 0) << program->err();
-    EXPECT_LT(hosts.seconds_until_empty(5), 5);
+    EXPECT_LT(hosts.seconds_until_empty(15), 15);
     EXPECT_FALSE(hosts.has_session_files());
     return static_cast<double>(hosts.bytes_sent(0) - before);
   }

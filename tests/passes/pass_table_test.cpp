@@ -45,6 +45,7 @@ struct TrialProgram {
     options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
     options.rematerialize.policy = RematPolicy::blocks;
     options.fake_quantization.bits = 8;
+    options.base_quantization.bits = 8;
     options.sharding = {2, 1};
   }
 
