@@ -50,8 +50,10 @@ const OptionTable<LadderFlags>& ladder_table() {
 bool is_of_a_run(const OptionInfo& given) {
   const OptionInfo& info =
       given.stands_for.empty() ? given : train::train_option_table().find(given.stands_for);
-  return info.group == "run" || info.group == "evaluation" || info.name == "explain" ||
-         info.name == "explain-dispatch";
+  for (const char* name :
+       {"explain", "explain-dispatch", "elastic", "max-restarts", "peer-checkpoint-steps"})
+    if (info.name == name) return true;
+  return info.group == "run" || info.group == "evaluation";
 }
 
 // -- options

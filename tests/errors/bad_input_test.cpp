@@ -451,8 +451,8 @@ TEST_F(Errors, Ladder) {
   for (const char* option :
        {"--resume", "--resume-from-checkpoint=x", "--overwrite", "--run-name=x", "--save-steps=1",
         "--save-total-limit=1", "--save-strategy=no", "--eval-steps=1", "--logging-steps=1",
-        "--samples=1", "--report-to=none", "--live", "--live-port=1", "--disable-tqdm",
-        "--explain"}) {
+        "--samples=1", "--report-to=none", "--live", "--live-port=1", "--disable-tqdm", "--explain",
+        "--elastic", "--max-restarts=1", "--peer-checkpoint-steps=1"}) {
     const std::string name = std::string(option).substr(0, std::string(option).find('='));
     meaningless.push_back({{"ladder", "gpt2", "--output-dir", at("out"), option},
                            2,

@@ -56,8 +56,8 @@ void add_rank_rows(OptionTable<TrainOptions>& t) {
         return text == "auto" ? -1 : parse_integer(text, 0, int64_t{1} << 40);
       },
       [](const int64_t& steps) { return steps < 0 ? "auto" : std::to_string(steps); }, "K",
-      "with --elastic: after every K steps, keep the training state in memory that outlives the "
-      "ranks, each its part; auto: as often as takes 1% of the time at most; 0: never");
+      "with --elastic: after every K steps, keep the training state in memory of the launcher, "
+      "each rank its part; auto: as often as takes 1% of the time at most; 0: never");
 }
 
 void validate_ranks(const TrainOptions& o) {
