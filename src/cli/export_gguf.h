@@ -6,8 +6,8 @@
 
 namespace brrr::cli {
 
-/// `adapters` are merged into the model. `type`: the kind of file ("Q4_K_M"); "": as the weights
-/// are stored. Throws UserError.
+/// Writes a GGUF file of the model with `adapters` merged into it. `type` is the quantisation type
+/// of the file ("Q4_K_M"); "" keeps the types in which the weights are stored. Throws UserError.
 int export_gguf(const std::string& model, const std::vector<std::string>& adapters,
                 const std::string& type, const std::string& output);
 

@@ -12,7 +12,8 @@ namespace brrr::cli {
 /// train::join_ranks(); of several ranks, only the first one talks to people.
 std::shared_ptr<Communicator> join_ranks(train::TrainOptions& options);
 
-/// The other ranks of a verb that is not `train`; makes all but rank 0 print nothing.
+/// Connects this process with the other ranks of a verb other than `train`, and silences all ranks
+/// but rank 0. Null: the process is alone.
 std::shared_ptr<Communicator> join_to_share_work(int64_t threads);
 /// Rethrows what ended this rank; if that is not a SharedError, it is printed whatever the rank,
 /// and ends the others.

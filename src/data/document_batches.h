@@ -55,9 +55,9 @@ PackedRows pack_rows(std::span<const int64_t> lengths, int64_t capacity, int64_t
 class DocumentBatches final : public BatchSource {
  public:
   /// Rows come in the order of options.mode (RowOrder). Documents of fewer than two tokens have no
-  /// target and are skipped. `learnt`: of each token of the source, 1 where it is scored as a
-  /// target; empty: all are. Source and `learnt` must outlive this. Throws UserError if no document
-  /// is left.
+  /// target and are skipped. `learnt` is the loss mask: 1 for each token of the source that is
+  /// scored as a target; empty: all are. Source and `learnt` must outlive this. Throws UserError if
+  /// no document is left.
   DocumentBatches(const TokenSource& source, const std::vector<Document>& documents,
                   const BatchOptions& options, std::span<const uint8_t> learnt = {});
 

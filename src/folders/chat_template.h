@@ -15,7 +15,8 @@
 
 namespace brrr::io {
 
-/// The file of a folder with its template; before tokenizer_config.json, if both have one.
+/// Name of the file in which a model folder keeps its chat template. It takes precedence over the
+/// template in tokenizer_config.json.
 inline constexpr const char* kChatTemplate = "chat_template.jinja";
 
 struct ChatMessage {

@@ -16,7 +16,8 @@
 namespace brrr::infer {
 namespace {
 
-// Of each rank: few enough that a loss which is no number ends the evaluation soon.
+// Number of batches that each rank computes between two exchanges. Few, so that a non-finite loss
+// ends the evaluation soon.
 constexpr int64_t kBatchesBetweenExchanges = 8;
 
 }  // namespace

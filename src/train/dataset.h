@@ -24,7 +24,8 @@ struct Dataset {
   std::unique_ptr<io::TextFiles> stream;  // instead of `train`: text, tokenised while training
   /// Documents of `train` (--sampling by document) and of `val` (--pack documents).
   std::vector<io::Document> documents, val_documents;
-  /// Of each token of `train` and `val`, 1 where it is scored (--task chat); empty: all are.
+  /// Loss masks of `train` and `val`: 1 for each token that is scored as a target (--task chat). An
+  /// empty mask scores all tokens.
   std::vector<uint8_t> learnt, val_learnt;
   bool has_val = true;
   std::string sample_prompt;  // of the data: what samples answer; "": they begin a text

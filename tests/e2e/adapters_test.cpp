@@ -46,6 +46,16 @@ class Adapters : public EncoderRuns {
     EXPECT_EQ(run(options), 0) << err_;
     return Json::parse(out_).at("loss").get<double>();
   }
+  /// A run with these options that is killed and resumed ends with the files of `whole`.
+  void expect_same_after_kill(const std::string& whole, const Options& options) {
+    const std::string killed = "killed-" + whole;
+    ASSERT_EQ(run(tuning(killed, options), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
+    ASSERT_EQ(run({"train", "--resume", path(killed)}), 0) << err_;
+    EXPECT_EQ(loss_series(whole), loss_series(killed));
+    EXPECT_TRUE(read_file(path(whole) / "adapter_model.safetensors") ==
+                read_file(path(killed) / "adapter_model.safetensors"))
+        << "the final weights differ";
+  }
   void expect_refused(const Options& options, const std::string& reason) {
     EXPECT_NE(run(options), 0);
     EXPECT_NE(err_.find(reason), std::string::npos) << "expected: " << reason << "\ngot: " << err_;
@@ -89,14 +99,8 @@ TEST_F(Adapters, GoOnWithTheSameBitsAfterAKill) {
   for (const char* precision : {"fp32", "bf16"}) {
     const Options options{"--precision", precision, "--lora-dropout", "0.1"};
     const std::string whole = std::string("whole-") + precision;
-    const std::string killed = std::string("killed-") + precision;
     ASSERT_EQ(run(tuning(whole, options)), 0) << err_;
-    ASSERT_EQ(run(tuning(killed, options), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
-    ASSERT_EQ(run({"train", "--resume", path(killed)}), 0) << err_;
-    EXPECT_EQ(loss_series(whole), loss_series(killed));
-    EXPECT_TRUE(read_file(path(whole) / "adapter_model.safetensors") ==
-                read_file(path(killed) / "adapter_model.safetensors"))
-        << "the final weights differ";
+    expect_same_after_kill(whole, options);
   }
 }
 
@@ -109,18 +113,13 @@ TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
   ASSERT_EQ(run(tuning("floats", {"--max-steps", "2"})), 0) << err_;
   const double floats = arena_of();
   for (const char* bits : {"--load-in-4bit", "--load-in-8bit"}) {
-    const std::string whole = std::string("whole") + bits, killed = std::string("killed") + bits;
+    const std::string whole = std::string("whole") + bits;
     const Options options{bits, "--precision",     "bf16",  "--max-steps",
                           "20", "--rematerialize", "blocks"};
     ASSERT_EQ(run(tuning(whole, options)), 0) << err_;
     EXPECT_GT(arena_of(), 0);
     EXPECT_LT(arena_of(), floats);
-    ASSERT_EQ(run(tuning(killed, options), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
-    ASSERT_EQ(run({"train", "--resume", path(killed)}), 0) << err_;
-    EXPECT_EQ(loss_series(whole), loss_series(killed));
-    EXPECT_TRUE(read_file(path(whole) / "adapter_model.safetensors") ==
-                read_file(path(killed) / "adapter_model.safetensors"))
-        << "the final weights differ";
+    expect_same_after_kill(whole, options);
   }
   expect_refused(tuning("both", {"--load-in-4bit", "--load-in-8bit"}), "not both");
 }

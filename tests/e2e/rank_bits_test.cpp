@@ -26,8 +26,9 @@ struct RankWay {
   }
 };
 
-/// Every number of ranks with every stage. The other three change with both, so that each value
-/// meets each number of ranks and each stage; `turn` changes which.
+/// Pairs every number of ranks with every ZeRO stage. Precision, overlap and transport alternate,
+/// so that each of their values occurs with each number of ranks and each stage; `turn` shifts the
+/// pattern.
 std::vector<RankWay> ways(int turn) {
   std::vector<RankWay> all;
   for (int n = 0; n < 4; ++n)

@@ -55,7 +55,7 @@ TEST(QuantizeBase, GradientsAreThoseOfTheRoundedWeights) {
       EXPECT_NE(name, "w1");
       EXPECT_NE(name, "w2");
       if (integers.role(id) != Role::derived) continue;
-      // What the integers stand for, in both graphs.
+      // Both graphs get the values that the integers represent.
       const Type& type = integers.type({id, 0});
       ASSERT_TRUE(type.storage.is_quantized());
       RefTensor& w = in.at(name.substr(0, 2));

@@ -128,8 +128,8 @@ class Launch {
     return fmt::format("launch-{}-{}-{}", own.pid, own.start_ticks, ++starts_);
   }
 
-  /// The rank that was lost, if that is why the run ended; -1: for another reason, which would end
-  /// it again.
+  /// Returns the rank whose loss ended the run, or -1 if the run ended for a reason that would end
+  /// it again after a restart, such as a usage error.
   int lost_rank() const {
     const int rank = culprit();
     if (rank < 0 || signal_ != 0) return -1;

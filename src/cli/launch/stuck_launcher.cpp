@@ -34,10 +34,17 @@ bool is_of_mpi(pid_t process) {
 struct SessionFolders {
   std::string job = env::get("OMPI_MCA_orte_jobfam_session_dir").value_or("");
   std::string host = env::get("OMPI_MCA_orte_top_session_dir").value_or("");
+
+  /// Whether they look like Open MPI's own ("/tmp/ompi.host.0/pid.123"): only then are they
+  /// removed.
+  bool are_of_open_mpi() const {
+    return host.find("/ompi.") != std::string::npos && job.starts_with(host + "/") &&
+           job.find("..") == std::string::npos;
+  }
 };
 
 /// In the forked process: system calls alone, because other threads may have held locks.
-[[noreturn]] void watch(int descriptor, const SessionFolders& folders) {
+[[noreturn]] void watch(int descriptor, const SessionFolders& folders, bool removes) {
   ::setsid();  // a launcher ends the process groups of its ranks
   // The launcher waits for the end of its ranks' output, which this process must not keep open.
   if (::dup2(descriptor, 0) != 0 || ::syscall(SYS_close_range, 1, ~0u, 0) != 0) ::_exit(1);
@@ -45,7 +52,7 @@ struct SessionFolders {
   if (::poll(&event, 1, kEndsByItselfMs) > 0) ::_exit(0);
   // Open MPI 4.1 ends on SIGTERM only after further seconds, or with a segmentation fault.
   ::syscall(SYS_pidfd_send_signal, 0, SIGKILL, nullptr, 0);
-  if (!folders.job.empty())
+  if (removes)
     ::execl("/bin/sh", "sh", "-c", "rm -rf -- \"$0\"; rmdir -- \"$1\"", folders.job.c_str(),
             folders.host.c_str(), nullptr);
   ::_exit(0);
@@ -62,8 +69,9 @@ void end_stuck_launcher() {
   const int descriptor = static_cast<int>(::syscall(SYS_pidfd_open, launcher, 0));
   if (descriptor < 0) return;
   const SessionFolders folders;
+  const bool removes = folders.are_of_open_mpi();
   // The number may have been that of a later process, unless it is still this one's parent.
-  if (::getppid() == launcher && ::fork() == 0) watch(descriptor, folders);
+  if (::getppid() == launcher && ::fork() == 0) watch(descriptor, folders, removes);
   ::close(descriptor);
 #endif
 }

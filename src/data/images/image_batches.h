@@ -31,6 +31,9 @@ struct ImageBatchOptions {
   int64_t cache_bytes = 0;
 };
 
+/// Returns the error for an unreadable picture (`fault`) beyond the `most` that may be left out.
+std::string too_many_bad_images(const std::string& fault, int64_t most);
+
 /// Batches hold, in this order:
 ///   pixels    f32 [B, C, H, W], normalised
 ///   targets   i32 [B]: the class; kIgnoreId for a row that is not scored
@@ -39,10 +42,6 @@ struct ImageBatchOptions {
 ///             [0, 1]; the second has 1 - mix. Neighbours in the order of an epoch are mixed with
 ///             each other, however rows are cut into batches.
 /// count: scored rows.
-/// What is said of a picture that cannot be read, and is one more than the `most` that may be left
-/// out.
-std::string too_many_bad_images(const std::string& fault, int64_t most);
-
 class ImageBatches final : public BatchSource {
  public:
   /// options.mode is kEpoch or kSequential; options.context is C * H * W and options.vocab the
@@ -69,7 +68,7 @@ class ImageBatches final : public BatchSource {
   std::vector<size_t> rows(int64_t index) const;
   /// What was wrong with each picture that was left out so far, in order of their numbers.
   std::vector<std::string> skipped() const;
-  /// The same by the number of each picture in the set.
+  /// Returns what was wrong with the pictures that were left out so far, by their index in the set.
   std::map<size_t, std::string> skipped_items() const;
 
  private:

@@ -39,7 +39,7 @@ std::vector<float> floats_of(const WeightSource& source, const std::string& name
   return floats_of(source, *tensor);
 }
 
-/// W + s B A as f32, in the layout of W. `w` holds W. Sums of products are double.
+/// Adds s B A to W, which `w` holds in its own layout. Products are summed in double precision.
 void add_low_rank(std::span<float> w, const AdaptedLayer& adapted, std::span<const float> a,
                   std::span<const float> b, double scale) {
   const models::LinearLayer& layer = adapted.layer;
@@ -62,7 +62,8 @@ void add_low_rank(std::span<float> w, const AdaptedLayer& adapted, std::span<con
   });
 }
 
-/// DoRA's factor of each output: magnitude / |row of W + s B A|. `w` holds W + s B A.
+/// Returns DoRA's factor for each output, its magnitude over the norm of its row of W + s B A,
+/// which `w` holds.
 std::vector<float> factors_of(std::span<const float> w, const models::LinearLayer& layer,
                               std::span<const float> magnitude) {
   std::vector<double> squares(static_cast<size_t>(layer.out));
@@ -218,7 +219,8 @@ bool has_tokenizer(const fs::path& folder) {
                              [&](std::string_view name) { return exists_at(folder / name); });
 }
 
-/// How the base is opened: with the head that the adapter is for, which its own files may lack.
+/// Returns the options for opening the base of the adapter in `folder`. They ask for the adapter's
+/// task head, which the base's files may lack.
 OpenOptions for_base(const fs::path& folder, const OpenOptions& options, const fs::path& base) {
   OpenOptions own = options;
   own.adapters.clear();

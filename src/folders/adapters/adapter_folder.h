@@ -27,7 +27,7 @@ struct AdapterBase {
 /// each tensor.
 std::string fingerprint_of(const WeightSource& weights, const models::Model& base);
 
-/// What the folder says about its base.
+/// Reads the name and the fingerprint of the base that an adapter's folder records.
 AdapterBase base_of_adapter(const fs::path& folder);
 /// The base of a model that is opened for training.
 AdapterBase base_of_model(const ModelFolder& model);
@@ -46,8 +46,8 @@ std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
 /// another base than this.
 ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> adapters);
 
-/// The plain model that computes the same: each adapted weight is W + s B A, computed when it is
-/// read. A model without adapters stays as it is.
+/// Merges the adapters into the base: returns a plain model whose weights are W + s B A, computed
+/// when they are read. Returns a model without adapters unchanged.
 ModelFolder merged(ModelFolder model);
 
 /// Writes adapter_config.json, adapter_model.safetensors and config.json into an existing folder.

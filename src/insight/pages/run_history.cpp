@@ -17,7 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-// Of a log that another program wrote:
+// Limits on the number of parameter sets and ranks, because another program may have written the
+// log.
 constexpr size_t kMostSets = 1000, kMostRanks = 1024;
 constexpr const char* kTableNames[] = {"steps", "evaluations", "host", "gpu", "regimes"};
 

@@ -29,8 +29,9 @@ class RankWatch {
   /// `hosts`: the name of each rank's host.
   explicit RankWatch(std::vector<std::string> hosts);
 
-  /// After a step: what each rank measured. Returns a line if a rank is a straggler, the first time
-  /// that it is: "rank 3 (host) is 1.3x slower than the median of the others, ...".
+  /// Takes what each rank measured in a step. The first time that a rank is found to be a
+  /// straggler, returns a line about it: "rank 3 (host) is 1.3x slower than the median of the
+  /// others, ...".
   std::optional<std::string> add(std::span<const RankStep> ranks);
 
   /// The mean step of each rank since the last call; empty if there was none.

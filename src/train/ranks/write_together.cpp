@@ -23,7 +23,8 @@ namespace {
 using io::SafetensorsLayout;
 using io::TensorView;
 
-// A tensor that all ranks hold is divided among them if each part is at least this long.
+// Ranks divide the writing of a replicated tensor if each part has at least kLeastPart bytes; parts
+// begin at multiples of kPartAlignment.
 constexpr uint64_t kLeastPart = uint64_t{1} << 20, kPartAlignment = 4096;
 
 [[noreturn]] void fail(const char* verb, const fs::path& path, int error) {
@@ -154,7 +155,8 @@ void write_own_parts(const fs::path& path, const SafetensorsLayout& layout, cons
   out.finish();
 }
 
-/// Rank 0 gathers tensor by tensor.
+/// Writes the file on rank 0, which gathers one tensor at a time. Used where the ranks do not share
+/// a file system.
 void write_through_first(const fs::path& file, std::span<const TensorView> tensors,
                          const io::Metadata& metadata, const Engine& engine,
                          Communicator* communicator) {
