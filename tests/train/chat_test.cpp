@@ -129,7 +129,7 @@ TEST_F(ChatData, LinesThatTeachNothingAreRefused) {
   const std::string user = R"({"role": "user", "content": "a"})",
                     answer = R"({"role": "assistant", "content": "b"})";
   const std::string good = messages(user + "," + answer) + "\n";
-  for (const auto& [line, why] : std::vector<std::pair<std::string, const char*>>{
+  for (const auto& bad : std::vector<std::pair<std::string, const char*>>{
            {"[1]", "expected an object such as {\"messages\": [...]} in each line; found an array"},
            {"{\"text\": \"a\"}", "expected \"messages\", or \"prompt\" and \"completion\""},
            {"{\"prompt\": \"a\"}", "found 'prompt'"},
@@ -146,8 +146,8 @@ TEST_F(ChatData, LinesThatTeachNothingAreRefused) {
            {R"({"prompt": "a", "completion": ""})", "message 2 (assistant) is empty"},
            {R"({"prompt": "a", "completion": "b", "tools": 5})", "expected a list of tools"},
            {"{", "not valid JSON"}}) {
-    EXPECT_USER_ERROR(read(good + line + "\n"), why);
-    EXPECT_USER_ERROR(read(good + line + "\n"), "c.jsonl: line 2");
+    EXPECT_USER_ERROR(read(good + bad.first + "\n"), bad.second);
+    EXPECT_USER_ERROR(read(good + bad.first + "\n"), "c.jsonl: line 2");
   }
   EXPECT_USER_ERROR(read("\n \n"), "it has no conversation");
   // A call of a tool says something without text.
