@@ -114,6 +114,7 @@ Sha256::Sha256(bool portable)
 }
 
 void Sha256::update(const void* data, size_t bytes) {
+  if (bytes == 0) return;  // data may be null then, which memcpy does not allow
   const auto* p = static_cast<const uint8_t*>(data);
   bytes_ += bytes;
   if (filled_ > 0) {
