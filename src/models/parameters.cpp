@@ -57,7 +57,7 @@ std::optional<Value> Parameters::counter(const std::string& name) {
                   .fill = {Fill::Kind::zeros},
                   .dtype = DType::i64,
                   .is_buffer = true};
-  if (purpose_ == Purpose::training) return declare(std::move(p));
+  if (updates_statistics()) return declare(std::move(p));
   add_to_list(std::move(p));
   return std::nullopt;
 }

@@ -66,6 +66,10 @@ class Parameters {
 
   Graph& graph() { return graph_; }
   Purpose purpose() const { return purpose_; }
+  /// Batch norm that is declared afterwards normalises by its running statistics in training, too.
+  void keep_statistics() { keeps_statistics_ = true; }
+  /// Whether running statistics are those of the batches that training sees.
+  bool updates_statistics() const { return purpose_ == Purpose::training && !keeps_statistics_; }
   const std::vector<ParameterInfo>& list() const { return list_; }
 
   /// Declares a matrix, or another weight that is multiplied: initially normal, decayed.
@@ -87,7 +91,8 @@ class Parameters {
   Value buffer(const std::string& name, Shape shape, Fill::Kind fill);
   /// Lists a parameter whose input somebody else declares.
   void list_only(ParameterInfo parameter) { list_.push_back(std::move(parameter)); }
-  /// Declares a buffer i64[] that counts from 0. Only training graphs have it as an input.
+  /// Declares a buffer i64[] that counts from 0. Only graphs that update statistics have it as
+  /// an input.
   std::optional<Value> counter(const std::string& name);
 
  private:
@@ -96,6 +101,7 @@ class Parameters {
 
   Graph& graph_;
   const Purpose purpose_;
+  bool keeps_statistics_ = false;
   double deviation_ = 0.02;
   std::string place_;
   Part part_ = Part::trunk;

@@ -30,6 +30,9 @@ GPT2 = dict(vocab_size=41, n_positions=24, n_embd=16, n_layer=2, n_head=2, resid
 LLAMA = dict(COMMON, num_key_value_heads=1, rms_norm_eps=1e-5, tie_word_embeddings=False,
              rope_parameters=dict(rope_type="default", rope_theta=500.0))
 BERT = dict(COMMON, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+RESNET = dict(num_channels=3, embedding_size=8, hidden_sizes=[16, 24], depths=[2, 1], hidden_act="relu",
+              layer_type="bottleneck", downsample_in_first_stage=True, num_labels=3)
+SIDE = 16
 NEOX = dict(COMMON, rotary_pct=0.5, tie_word_embeddings=False)
 BATCH, LENGTH = 2, 11
 
@@ -53,10 +56,17 @@ CASES = {
                      dict(r=4, lora_alpha=8, target_modules=["query", "value", "output.dense"])),
     "bert_trunk": ("bert", "trunk", BERT, dict(r=4, lora_alpha=8,
                                                target_modules=["query", "intermediate.dense"])),
+    # The 1 x 1 convolutions of the bottlenecks and shortcuts, of which one has stride 2.
+    "resnet": ("resnet", "pictures", RESNET, dict(
+        r=3, lora_alpha=6, modules_to_save=["classifier"],
+        target_modules=r".*(layer\.[02]|shortcut)\.convolution")),
+    "resnet_dora": ("resnet", "pictures", RESNET, dict(
+        r=3, lora_alpha=6, use_dora=True, target_modules=r".*layer\.[02]\.convolution")),
 }
 CLASSES = {"lm": (transformers.AutoModelForCausalLM, "CAUSAL_LM"),
            "classes": (transformers.AutoModelForSequenceClassification, "SEQ_CLS"),
-           "trunk": (transformers.AutoModel, "FEATURE_EXTRACTION")}
+           "trunk": (transformers.AutoModel, "FEATURE_EXTRACTION"),
+           "pictures": (transformers.AutoModelForImageClassification, None)}
 
 
 def randomise(named, deviation):
@@ -73,21 +83,30 @@ def make(name, case):
     config = transformers.AutoConfig.for_model(model_type, **sizes)
     torch.manual_seed(sum(map(ord, name)))
     cls, task = CLASSES[kind]
-    base = cls.from_config(config, attn_implementation="eager").float()
+    attention = {} if kind == "pictures" else dict(attn_implementation="eager")
+    base = cls.from_config(config, **attention).float()
     config.architectures = [type(base).__name__]
     # Larger weights make the attention of BERT so sharp that its gradients are sums that cancel.
     deviation = 0.1 if model_type == "bert" else 0.25
     randomise(base.named_parameters(), deviation)
     out = {"weights/" + key: p.detach().numpy().copy() for key, p in base.named_parameters()
            if kind != "trunk" or "pooler" not in key}
+    for key, buffer in base.named_buffers() if kind == "pictures" else []:
+        if key.endswith(("mean", "var")):
+            buffer.copy_((torch.rand(buffer.shape) + 0.5).bfloat16().float())
+        out["weights/" + key] = buffer.numpy().copy()
     lora = dict(lora, fan_in_fan_out=model_type == "gpt2")
     model = peft.get_peft_model(base, peft.LoraConfig(task_type=task, **lora)).eval()
     trained = [(key, p) for key, p in model.named_parameters() if p.requires_grad]
     randomise(trained, deviation)
 
     rng = numpy.random.default_rng(sum(map(ord, name)))
-    tokens = rng.integers(3, config.vocab_size, (BATCH, LENGTH))
-    ids = torch.from_numpy(tokens)
+    if kind == "pictures":
+        given = {"pixels": rng.normal(size=(BATCH, 3, SIDE, SIDE)).astype(numpy.float32)}
+        ids = torch.from_numpy(given["pixels"]).double()
+    else:
+        given = {"tokens": rng.integers(3, config.vocab_size, (BATCH, LENGTH)).astype(numpy.int32)}
+        ids = torch.from_numpy(given["tokens"].astype(numpy.int64))
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         text = json.loads((pathlib.Path(folder) / "adapter_config.json").read_text())
@@ -99,7 +118,7 @@ def make(name, case):
         logits = model(ids).logits
         loss = torch.nn.functional.cross_entropy(
             logits.reshape(-1, config.vocab_size).double(), torch.from_numpy(targets).reshape(-1))
-    elif kind == "classes":
+    elif kind in ("classes", "pictures"):
         targets = rng.integers(0, 3, BATCH)
         logits = model(ids).logits
         loss = torch.nn.functional.cross_entropy(logits.double(), torch.from_numpy(targets))
@@ -108,9 +127,9 @@ def make(name, case):
         logits = model(ids).last_hidden_state.mean(1)
         loss = logits.sum()
     loss.backward()
-    out |= {"tokens": tokens.astype(numpy.int32), "targets": targets.astype(numpy.int32),
-            "logits": logits.detach().float().numpy(),
-            "loss": loss.detach().numpy().reshape(1)}
+    out |= given | {"targets": targets.astype(numpy.int32),
+                    "logits": logits.detach().float().numpy(),
+                    "loss": loss.detach().numpy().reshape(1)}
     for key, p in trained:
         out["grads/" + key.replace(".default", "").replace("modules_to_save.", "")] = p.grad.float().numpy()
     path = pathlib.Path(__file__).parent / "adapters" / f"{name}.safetensors"

@@ -81,7 +81,10 @@ class AdapterGolden : public testing::TestWithParam<std::pair<std::string, bool>
   io::ModelFolder open() const {
     io::OpenOptions options{.reads_tokenizer = false};
     if (is_kind("trunk")) options.task = models::Task{.head = models::Head::embedding};
-    return io::open_model(adapter, options);
+    io::ModelFolder model = io::open_model(adapter, options);
+    if (model.definition->sees_pictures())
+      model.definition = model.definition->with_image_size(given.size(3));
+    return model;
   }
   std::vector<int32_t> ids(const std::string& name) const {
     const io::TensorView& t = file.get(name);
@@ -95,7 +98,11 @@ class AdapterGolden : public testing::TestWithParam<std::pair<std::string, bool>
     const size_t p = engine.add(run_pipeline(graph, engine.backend().target(), options));
     engine.allocate();
     engine.load(weights);
-    const std::vector<int32_t> tokens = ids("tokens"), targets = ids("targets");
+    const std::vector<int32_t> tokens =
+        is_kind("pictures") ? std::vector<int32_t>() : ids("tokens");
+    const std::vector<int32_t> targets = ids("targets");
+    const std::vector<float> pixels =
+        is_kind("pictures") ? floats_in(file.get("pixels")) : std::vector<float>();
     const std::vector<int32_t> types(tokens.size()),
         lengths(static_cast<size_t>(batch), static_cast<int32_t>(length));
     const float scale = 1.0f / static_cast<float>(targets.size());
@@ -107,6 +114,7 @@ class AdapterGolden : public testing::TestWithParam<std::pair<std::string, bool>
     set("tokens", tokens);
     set("targets", targets);
     set("types", types);
+    if (is_kind("pictures")) call.set("pixels", std::span<const float>(pixels));
     set("lengths", lengths);
     if (graph.find_input("loss_scale") != kNoNode) call.set("loss_scale", std::span(&scale, 1));
     const auto scalars = engine.run(std::span(&call, 1));
@@ -130,7 +138,8 @@ class AdapterGolden : public testing::TestWithParam<std::pair<std::string, bool>
   }
 
   io::SafetensorsFile file{adapter_golden_folder() / (GetParam().first + ".safetensors")};
-  int64_t batch = file.get("tokens").shape.size(0), length = file.get("tokens").shape.size(1);
+  const Shape given = file.get(is_kind("pictures") ? "pixels" : "tokens").shape;
+  int64_t batch = given.size(0), length = given.size(1);  // of pictures there is no length
   test::TempFolder temporary;
   fs::path base = temporary.path() / "base", adapter = temporary.path() / "adapter";
 };
@@ -146,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(Models, AdapterGolden, testing::ValuesIn(adapter_golden
                            return row.param.first + (row.param.second ? "_cpu" : "_reference");
                          });
 
-TEST(AdapterGoldens, AreThere) { EXPECT_GE(adapter_golden_names().size(), 9u); }
+TEST(AdapterGoldens, AreThere) { EXPECT_GE(adapter_golden_names().size(), 11u); }
 
 TEST_P(AdapterGolden, Logits) { EXPECT_LT(distance_of_logits(open()), 1e-5); }
 
@@ -166,6 +175,7 @@ TEST_P(AdapterGolden, Unmerges) {
   const std::string prefix = back.definition->file_names().prefix;
   for (const models::ParameterInfo& p : back.definition->parameters()) {
     if (p.part != models::Part::trunk || p.place == "head") continue;  // saved as a whole
+    if (p.is_buffer) continue;                                         // no adapter changes it
     const io::TensorView* was = before.find(p.name);
     if (was == nullptr) was = &before.get(p.name.substr(prefix.size()));
     std::vector<float> now(static_cast<size_t>(p.shape.elements()));
@@ -181,7 +191,10 @@ TEST_P(AdapterGolden, LossAndEveryGradient) {
   PipelineOptions options;
   options.loss = "loss";
   double loss = 0, expected_loss = 0;
-  const Graph graph = model.definition->loss(batch, length);
+  const models::ModelPtr definition = model.definition->sees_pictures()
+                                          ? model.definition->with_picture_loss({})
+                                          : model.definition;
+  const Graph graph = definition->loss(batch, length);
   const size_t p = run(engine, graph, *model.weights, options, &loss);
   std::memcpy(&expected_loss, file.get("loss").bytes.data(), sizeof expected_loss);
   EXPECT_NEAR(loss, expected_loss, 1e-5 * expected_loss);

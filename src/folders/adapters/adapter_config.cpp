@@ -134,8 +134,10 @@ class UsualNumber {
   std::map<double, int> counts_;
 };
 
-OrderedJson task_type_of(models::Head head) {
-  switch (head) {
+/// PEFT's name of the task, which it has for texts alone.
+OrderedJson task_type_of(const models::Model& model) {
+  if (model.sees_pictures()) return nullptr;
+  switch (model.task().head) {
     case models::Head::next_token:
       return "CAUSAL_LM";
     case models::Head::classes:
@@ -196,7 +198,7 @@ std::string adapter_config_text(const models::Model& base_model, const models::A
   json["auto_mapping"] = nullptr;
   json["base_model_name_or_path"] = base;
   json["revision"] = nullptr;
-  json["task_type"] = task_type_of(base_model.task().head);
+  json["task_type"] = task_type_of(base_model);
   json["inference_mode"] = true;
   json["r"] = rank.usual();
   json["target_modules"] = models::target_names(adapter.layers);

@@ -116,7 +116,7 @@ class AdapterReader {
     if (a == nullptr || b == nullptr)
       return fault("{}{} is missing", layer.module, a == nullptr ? kLoraA : kLoraB);
     const auto rank = static_cast<int64_t>(config_.rank.of(layer.module));
-    const Shape a_shape{rank, layer.in}, b_shape{layer.out, rank};
+    const Shape a_shape = layer.a_shape(rank), b_shape = layer.b_shape(rank);
     if (a->shape != a_shape || b->shape != b_shape)
       return fault("lora_A and lora_B of {} must be {} and {}; they are {} and {}", layer.module,
                    a_shape.str(), b_shape.str(), a->shape.str(), b->shape.str());

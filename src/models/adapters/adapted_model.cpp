@@ -54,6 +54,14 @@ int64_t AdaptedModel::trained_count() const {
   return n;
 }
 
+ModelPtr AdaptedModel::with_picture_loss(const PictureLoss& loss) const {
+  // Batch norm belongs to the base: its running statistics stay those that the adapter is used
+  // with.
+  PictureLoss frozen = loss;
+  frozen.keeps_statistics = true;
+  return over(base_->with_picture_loss(frozen));
+}
+
 ModelPtr AdaptedModel::over(ModelPtr base) const {
   return std::make_shared<AdaptedModel>(std::move(base), adapters_);
 }
@@ -72,13 +80,13 @@ void AdaptedModel::declare(Parameters& p) const {
       // zeros.
       const double bound = 1 / std::sqrt(static_cast<double>(layer.in));
       ParameterInfo info{.name = adapter.a_of(layer),
-                         .shape = {adapted.rank, layer.in},
+                         .shape = layer.a_shape(adapted.rank),
                          .fill = {Fill::Kind::uniform, bound},
                          .decays = true,
                          .place = places[layer.weight]};
       p.list_only(info);
       info.name = adapter.b_of(layer);
-      info.shape = {layer.out, adapted.rank};
+      info.shape = layer.b_shape(adapted.rank);
       info.fill = {Fill::Kind::zeros};
       p.list_only(info);
       if (!adapted.has_factor) continue;

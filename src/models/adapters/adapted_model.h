@@ -41,9 +41,7 @@ class AdaptedModel final : public Model {
   ModelPtr with_image_size(int64_t size) const override {
     return over(base_->with_image_size(size));
   }
-  ModelPtr with_picture_loss(const PictureLoss& loss) const override {
-    return over(base_->with_picture_loss(loss));
-  }
+  ModelPtr with_picture_loss(const PictureLoss& loss) const override;
 
   Graph loss(int64_t batch, int64_t length) const override;
   Graph forward(Dim batch, Dim length) const override;

@@ -117,8 +117,9 @@ std::vector<LinearLayer> linear_layers(const Model& model) {
     if (weight == kNoNode || !seen.insert(graph.input_name(weight)).second) continue;
     const Shape& shape = graph.type({weight, 0}).shape;
     const ParameterInfo& p = by_name.at(graph.input_name(weight));
-    const bool transposed = product_form(graph.node(id))->transpose_b;
     LinearLayer layer{.module = module_of(p.name), .weight = p.name};
+    layer.is_conv = is(graph.node(id), Op::conv);
+    const bool transposed = layer.is_conv || product_form(graph.node(id))->transpose_b;
     layer.in = shape.size(transposed ? 1 : 0);
     layer.out = shape.size(transposed ? 0 : 1);
     layer.is_conv1d = !transposed;
@@ -191,6 +192,11 @@ std::vector<std::string> target_names(std::span<const AdaptedLayer> layers) {
   std::set<std::string> names;
   for (const AdaptedLayer& adapted : layers) {
     const std::string& module = adapted.layer.module;
+    if (adapted.layer.is_conv) {
+      // A short name would match larger kernels, too.
+      names.insert(module);
+      continue;
+    }
     size_t begin = 0;  // behind the last part that is a number
     for (size_t at = 0; at < module.size();) {
       const size_t end = std::min(module.find('.', at), module.size());

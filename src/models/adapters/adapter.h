@@ -15,13 +15,19 @@
 
 namespace brrr::models {
 
-/// A linear layer of a model: y = x W, or x Wᵀ, and perhaps a bias.
+/// A linear layer of a model: y = x W, or x Wᵀ, and perhaps a bias. A 1 x 1 convolution is one over
+/// the channels of each place.
 struct LinearLayer {
   std::string module = {};  // "model.layers.0.self_attn.q_proj": its weight without ".weight"
   std::string weight = {};  // the parameter
   int64_t in = 0, out = 0;  // of the layer
   bool is_conv1d = false;   // the weight is [in, out], as in GPT-2; else [out, in]
+  bool is_conv = false;     // a convolution: the weight is [out, in, 1, 1]
   bool is_head = false;     // the last layer of a language model, or a layer of a task's head
+
+  /// Shapes of the adapter's matrices.
+  Shape a_shape(int64_t rank) const { return is_conv ? Shape{rank, in, 1, 1} : Shape{rank, in}; }
+  Shape b_shape(int64_t rank) const { return is_conv ? Shape{out, rank, 1, 1} : Shape{out, rank}; }
 };
 
 /// The linear layers of the model, in the order of its forward pass.

@@ -45,7 +45,7 @@ Value Convolution::operator()(Value x) const {
 
 BatchNorm::BatchNorm(Parameters& p, const std::string& name, int64_t channels,
                      const BatchNormSizes& sizes, Fill::Kind weight)
-    : trains_(p.purpose() == Purpose::training),
+    : updates_statistics_(p.updates_statistics()),
       sizes_(sizes),
       weight_(p.vector(name + ".weight", channels, weight)),
       bias_(p.bias(name + ".bias", channels)),
@@ -54,7 +54,7 @@ BatchNorm::BatchNorm(Parameters& p, const std::string& name, int64_t channels,
       count_(p.counter(name + ".num_batches_tracked")) {}
 
 Value BatchNorm::operator()(Value x) const {
-  return trains_ ? by_batch(x) : by_running_statistics(x);
+  return updates_statistics_ ? by_batch(x) : by_running_statistics(x);
 }
 
 Value BatchNorm::by_batch(Value x) const {

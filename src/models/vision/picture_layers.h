@@ -40,8 +40,8 @@ struct BatchNormSizes {
 /// Batch normalisation of the channels of x: [B, C, H, W]. A training graph normalises by the
 /// batch and updates the buffers running_mean, running_var (from the unbiased variance) and
 /// num_batches_tracked, once in each micro-batch, as torch.nn.BatchNorm2d does. Every other graph
-/// multiplies and adds by the running statistics, one number for each channel, which a pass can
-/// take into the convolution in front.
+/// (and one whose parameters keep the statistics) multiplies and adds by the running statistics,
+/// one number for each channel, which a pass can take into the convolution in front.
 class BatchNorm {
  public:
   /// `weight`: the initial values of the scale.
@@ -54,7 +54,7 @@ class BatchNorm {
   Value by_batch(Value x) const;
   Value by_running_statistics(Value x) const;
 
-  bool trains_;
+  bool updates_statistics_;
   BatchNormSizes sizes_;
   Value weight_, bias_, mean_, variance_;
   std::optional<Value> count_;

@@ -47,6 +47,7 @@ Graph VisionModel::loss(int64_t batch, int64_t) const {
   std::optional<Value> key;
   if (has_dropout()) key = g.input("rng_key", {2}, DType::i32);
   Parameters parameters(g, Purpose::training);
+  if (how.keeps_statistics) parameters.keep_statistics();
   const auto net = build(parameters, key);
   const Value logits = logits_of(*net, pixels);
   Scope scope(g, "loss");

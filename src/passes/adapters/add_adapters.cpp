@@ -7,14 +7,26 @@
 #include "ops/ops.h"
 
 namespace brrr {
+namespace {
+
+/// Whether a convolution by a weight of this shape is a product over the channels at each place.
+bool is_pointwise(const Node& conv, const Shape& weight) {
+  if (conv.attrs.get<int64_t>("groups") != 1 || weight.rank() != 4) return false;
+  return weight.size(2) == 1 && weight.size(3) == 1;
+}
+
+}  // namespace
 
 NodeId multiplied_parameter(const Graph& g, NodeId id) {
   const Node& node = g.node(id);
+  const bool is_conv = is(node, Op::conv);
   const std::optional<ProductForm> form = product_form(node);
-  if (!form || form->transpose_a) return kNoNode;
+  if (!is_conv && (!form || form->transpose_a)) return kNoNode;
   const NodeId weight = node.operands[1].node;
   if (!g.is_input(weight) || g.role(weight) != Role::parameter) return kNoNode;
-  return g.type({weight, 0}).shape.rank() == 2 ? weight : kNoNode;
+  const Shape& shape = g.type({weight, 0}).shape;
+  const bool is_matrix = is_conv ? is_pointwise(node, shape) : shape.rank() == 2;
+  return is_matrix ? weight : kNoNode;
 }
 
 bool is_of_base(const Graph& graph, NodeId parameter) {
@@ -32,19 +44,31 @@ class AdapterBuilder {
  public:
   AdapterBuilder(Rewriter& rewriter, AdapterUse use) : g_(rewriter.out()), use_(use) {}
 
-  /// x: [..., in]. Returns s (x Aᵀ) Bᵀ, [..., out].
-  Value change(const ProductAdapter& adapter, Value x, int64_t out) {
-    const int64_t in = x.shape().size(-1);
-    const Value a = parameter(adapter.a, {adapter.rank, in}, adapter.is_trained);
-    const Value b = parameter(adapter.b, {out, adapter.rank}, adapter.is_trained);
+  /// x: the left operand of `product`, [..., in], or of a convolution [N, in, H, W]. Returns
+  /// s (x Aᵀ) Bᵀ, which has the shape of the product.
+  Value change(const ProductAdapter& adapter, Value x, const Node& product) {
+    const bool is_conv = is(product, Op::conv);
+    const int axis = is_conv ? 1 : -1;
+    const int64_t in = x.shape().size(axis), out = product.results[0].shape.size(axis);
+    Shape a_shape{adapter.rank, in}, b_shape{out, adapter.rank};
+    if (is_conv) a_shape = {adapter.rank, in, 1, 1}, b_shape = {out, adapter.rank, 1, 1};
+    const Value a = parameter(adapter.a, a_shape, adapter.is_trained);
+    const Value b = parameter(adapter.b, b_shape, adapter.is_trained);
     if (use_ == AdapterUse::training && adapter.dropout > 0)
       x = dropout(x, rng_key(), adapter.dropout, adapter.stream);
-    Value low = matmul(x, a, false, true);
+    // A takes the places that the strides of the convolution choose.
+    Value low =
+        is_conv ? call(Op::conv, std::vector{x, a}, product.attrs)[0] : matmul(x, a, false, true);
     if (adapter.scale != 1) low = low * adapter.scale;
-    return matmul(low, b, false, true);
+    if (!is_conv) return matmul(low, b, false, true);
+    return conv(low, b, std::nullopt, {{1, 1}, {1, 1}, {0, 0, 0, 0}}, 1);
   }
-  Value factor(const ProductAdapter& adapter, int64_t out) {
-    return parameter(adapter.factor, {out}, false);
+  /// Of the shape that multiplies the outputs of the product: [out], or [out, 1, 1].
+  Value factor(const ProductAdapter& adapter, const Node& product) {
+    const bool is_conv = is(product, Op::conv);
+    const int64_t out = product.results[0].shape.size(is_conv ? 1 : -1);
+    const Value factor = parameter(adapter.factor, {out}, false);
+    return is_conv ? reshape(factor, {out, 1, 1}) : factor;
   }
 
  private:
@@ -78,18 +102,17 @@ Graph add_adapters(const Graph& in, std::span<const ProductAdapter> adapters, Ad
     AdapterBuilder builder(r, use);
     const Node& node = in.node(id);
     const std::vector<Value> operands = r.operands(id);
-    const int64_t out = node.results[0].shape.size(-1);
-    const ProductForm form = *product_form(node);
+    const std::optional<ProductForm> form = product_form(node);
+    const bool has_bias = form && form->has_bias;
     const bool has_factor = !first->second->factor.empty();
     BRRR_CHECK(!has_factor || std::next(first) == last, "several adapters of {}, one with a factor",
                in.input_name(weight));
     // The factor does not multiply the bias.
-    Value y = has_factor && form.has_bias
-                  ? matmul(operands[0], operands[1], false, form.transpose_b)
-                  : call(*node.op, operands, node.attrs)[0];
-    for (auto at = first; at != last; ++at) y = y + builder.change(*at->second, operands[0], out);
-    if (has_factor) y = y * builder.factor(*first->second, out);
-    if (has_factor && form.has_bias) y = y + operands[2];
+    Value y = has_factor && has_bias ? matmul(operands[0], operands[1], false, form->transpose_b)
+                                     : call(*node.op, operands, node.attrs)[0];
+    for (auto at = first; at != last; ++at) y = y + builder.change(*at->second, operands[0], node);
+    if (has_factor) y = y * builder.factor(*first->second, node);
+    if (has_factor && has_bias) y = y + operands[2];
     r.bind({id, 0}, y);
     return true;
   });

@@ -1,5 +1,6 @@
 #pragma once
-// Low-rank adapters of products (LoRA, Hu et al. 2021): x W becomes x W + s (x Aᵀ) Bᵀ.
+// Low-rank adapters of products (LoRA, Hu et al. 2021): x W becomes x W + s (x Aᵀ) Bᵀ. A 1 x 1
+// convolution is such a product over the channels of each place.
 
 #include <span>
 #include <string>
@@ -11,12 +12,14 @@ namespace brrr {
 
 /// The adapter of one weight, whose products it changes wherever a graph has them.
 struct ProductAdapter {
-  std::string weight = {};     // the parameter W, [in, out] or, transposed, [out, in]
-  std::string a = {}, b = {};  // the parameters A, f32 [rank, in], and B, f32 [out, rank]
-  int64_t rank = 0;            // at least 1
-  double scale = 1;            // s
-  double dropout = 0;          // probability of dropping an element of x in front of A, in training
-  int64_t stream = 0;          // of this dropout
+  /// The parameter W: [in, out] or, transposed, [out, in]; of a convolution [out, in, 1, 1].
+  std::string weight = {};
+  /// The parameters A, f32 [rank, in], and B, f32 [out, rank]; of a convolution with the axes 1, 1.
+  std::string a = {}, b = {};
+  int64_t rank = 0;         // at least 1
+  double scale = 1;         // s
+  double dropout = 0;       // probability of dropping an element of x in front of A, in training
+  int64_t stream = 0;       // of this dropout
   std::string factor = {};  // f32 [out]: multiplies x W + s (x Aᵀ) Bᵀ, as DoRA does; "": none
   bool is_trained = true;   // A and B; the factor never is
 };
@@ -38,13 +41,13 @@ enum class AdapterUse {
   inference,
 };
 
-/// Adds the adapters to every matmul and linear node whose right operand is the weight. Several
-/// adapters of one weight are summed; those that have a factor stand alone. A graph without the
-/// weight stays as it is.
+/// Adds the adapters to every matmul, linear and conv node whose right operand is the weight.
+/// Several adapters of one weight are summed; those that have a factor stand alone. A graph without
+/// the weight stays as it is.
 Graph add_adapters(const Graph& graph, std::span<const ProductAdapter> adapters, AdapterUse use);
 
-/// The parameter that a node multiplies by, as W of x W or x Wᵀ with x on the left; kNoNode: the
-/// node is no such product.
+/// The parameter that a node multiplies by, as W of x W or x Wᵀ with x on the left, or of a 1 x 1
+/// convolution without groups; kNoNode: the node is no such product.
 NodeId multiplied_parameter(const Graph& graph, NodeId node);
 
 }  // namespace brrr
