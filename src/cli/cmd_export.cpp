@@ -483,7 +483,8 @@ Command export_command() {
           "its exact size is printed before it is written.\n",
       .options = export_table().infos(),
       .run = run_export,
-      .takes_positional = true};
+      .takes_positional = true,
+      .is_for_one_process = true};
 }
 
 }  // namespace brrr::cli

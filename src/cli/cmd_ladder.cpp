@@ -278,7 +278,8 @@ Command ladder_command() {
           .options = std::move(options),
           .run = run_ladder,
           .takes_positional = true,
-          .works_unread = true};
+          .works_unread = true,
+          .is_for_one_process = true};
 }
 
 }  // namespace brrr::cli

@@ -128,7 +128,8 @@ Command report_command() {
       .options = report_table().infos(),
       .run = run_report,
       .takes_positional = true,
-      .works_unread = true};
+      .works_unread = true,
+      .is_for_one_process = true};
 }
 
 }  // namespace brrr::cli

@@ -44,7 +44,7 @@ ListedRun listed(const train::RunSummary& summary) {
     folders.insert(folders.begin() + 1, checkpoint.folder);
   for (const fs::path& folder : folders) {
     std::error_code ignored;
-    if (!fs::exists(folder / "config.json", ignored)) continue;
+    if (!fs::exists(folder / "config.json", ignored) && !io::holds_adapter(folder)) continue;
     try {
       const models::ModelPtr model = io::read_definition(folder);
       run.architecture = model->architecture().name;

@@ -24,6 +24,8 @@ struct Command {
   /// Its product is files: it goes on when nobody reads what it says. The other verbs end at the
   /// first write that finds no reader, by SIGPIPE.
   bool works_unread = false;
+  /// Several processes of it would write the same files: `brrr launch` does not start it.
+  bool is_for_one_process = false;
   /// Its first word begins another command line, whose options are not its own.
   bool takes_command = false;
   /// What --help lists beside other options: null: `options`.

@@ -31,6 +31,11 @@ void check_options(const infer::GenerateOptions& o) {
           "--{}: {} always takes the most likely token; leave the option out, or name the model's "
           "folder",
           name, o.model);
+  if (!o.adapter.empty())
+    usage_error(
+        "--adapter: {} holds its weights as they were exported; export the model with its "
+        "adapter, or name the model's folder",
+        o.model);
   if (o.context > 0)
     usage_error("--context: {} was exported for one; export it again with --generate {}", o.model,
                 o.context);

@@ -74,7 +74,8 @@ const std::vector<ForeignOption>& options_of_others() {
       "`brrr train --lora-r N` trains an adapter, and generate, eval, embed, classify, fill-mask, "
       "rerank, export and merge take it as --adapter FOLDER";
   constexpr const char* kBits =
-      "weights are not loaded in 8 or 4 bits yet; leave it out, and see --precision bf16";
+      "leave it out: --precision int8, int8-weight-only or int4 quantises the weights in memory, "
+      "`brrr quantize` in a folder, and train takes --load-in-4bit with --lora-r";
   constexpr const char* kLayers =
       "a model is on one device as a whole; leave it out, and choose it by --device";
   static const std::vector<ForeignOption> all{

@@ -42,8 +42,8 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
       "header",         "quoting", "truncate",    "any-labels",   "metric-for-best-model",
       "label-smoothing"};
   // The folder of a run that trained an adapter has it.
-  open.insert(
-      {"lora-r", "lora-alpha", "lora-dropout", "lora-targets", "rslora", "lora-modules-to-save"});
+  open.insert({"lora-r", "lora-alpha", "lora-dropout", "lora-targets", "rslora",
+               "lora-modules-to-save", "load-in-4bit", "load-in-8bit", "chat-template"});
   for (const auto& [key, value] : given) {
     const auto& info = train::train_option_table().find(key);
     const std::string& name = info.stands_for.empty() ? info.name : info.stands_for;

@@ -40,8 +40,8 @@ constexpr const char* kModel = "model.safetensors";
 
 /// The files that the model of a folder is read from, as far as they are there.
 std::vector<std::string> files_of_model(const fs::path& folder) {
-  std::vector<std::string> names{kModel, kAdapterWeights, kAdapterConfig, kConfig,
-                                 kGenerationConfig};
+  std::vector<std::string> names{kModel,       kAdapterWeights, kAdapterConfig,
+                                 kModelConfig, kConfig,         kGenerationConfig};
   for (const std::string_view name : tokenizer_file_names()) names.emplace_back(name);
   std::erase_if(names, [&](const std::string& name) {
     std::error_code ignored;

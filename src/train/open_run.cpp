@@ -56,6 +56,10 @@ OpenRun::OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say sa
   dataset_ = std::move(run.dataset);
   if (communicator_ != nullptr)
     check_agreement(*communicator_, options_, name_of(dataset_, options_));
+  if (communicator_ != nullptr && start_from_)
+    check_same(*communicator_, "weights to start from",
+               io::fingerprint_of(*start_from_->weights, *start_from_->definition),
+               "give all ranks the same folder");
 }
 
 void OpenRun::compile() {
@@ -83,6 +87,9 @@ void OpenRun::compile() {
   options_ = run.plan.options;
   if (communicator_ != nullptr && !follows) options_ = options_of_first(options_, *communicator_);
   session_ = std::move(run.session);
+  if (communicator_ != nullptr)
+    check_same(*communicator_, "kernels", session_->engine().backend().name,
+               "set BRRR_ISA on all ranks to the lesser of both");
   process_forecast_ = run.plan.process;
   memory_limit_ = run.limit.bytes;
   schedule_ = schedule_of(options_);

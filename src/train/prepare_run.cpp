@@ -38,6 +38,7 @@ PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>&
   }
   if (!resume && !folder.empty()) {
     run.start_from = io::open_model(folder, open);
+    folder = run.start_from->folder;  // the base's, where an adapter brings no tokenizer
     if (pictures) {
       models::ModelPtr& definition = run.start_from->definition;
       if (definition->sizes().picture->height != pictures->image_size)

@@ -46,13 +46,16 @@ void check_agreement(Communicator& communicator, const TrainOptions& options,
                     rank, row.name, fmt::join(there, " "), fmt::join(here, " "));
     }
   }
-  const std::vector<std::string> sources = gather_texts(communicator, data);
-  for (size_t rank = 1; rank < sources.size(); ++rank)
-    if (sources[rank] != sources[0])
-      usage_error(
-          "rank {} reads other data than rank 0: {} there, {} on rank 0; give all ranks the "
-          "same files",
-          rank, sources[rank], sources[0]);
+  check_same(communicator, "data", data, "give all ranks the same files");
+}
+
+void check_same(Communicator& communicator, std::string_view what, const std::string& text,
+                std::string_view advice) {
+  const std::vector<std::string> all = gather_texts(communicator, text);
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      usage_error("rank {} has other {} than rank 0: {} there, {} on rank 0; {}", rank, what,
+                  all[rank], all[0], advice);
 }
 
 }  // namespace brrr::train

@@ -22,4 +22,11 @@ std::shared_ptr<Communicator> join_ranks(TrainOptions& options);
 void check_agreement(Communicator& communicator, const TrainOptions& options,
                      const std::string& data);
 
+/// Compares a text of all ranks that identifies something of theirs, such as the kernels or the
+/// weights to start from: where they differ, what every rank has whole would drift apart. Called by
+/// all ranks; throws UserError (exit 2) on all of them: "rank 1 has other {what} than rank 0: ...;
+/// {advice}".
+void check_same(Communicator& communicator, std::string_view what, const std::string& text,
+                std::string_view advice);
+
 }  // namespace brrr::train

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/errors.h"
+#include "folders/adapters/adapter_config.h"
 #include "folders/chat_template.h"
 #include "folders/checkpoint.h"
 #include "folders/folder_lock.h"
@@ -18,17 +19,10 @@
 namespace brrr::train {
 namespace {
 
-constexpr const char* kRunFiles[] = {"train_config.json",
-                                     "model.safetensors",
-                                     "adapter_model.safetensors",
-                                     "adapter_config.json",
-                                     "config.json",
-                                     "generation_config.json",
-                                     "log.jsonl",
-                                     "loss.svg",
-                                     "samples.json",
-                                     io::kPreprocessorConfig,
-                                     io::kChatTemplate};
+constexpr const char* kRunFiles[] = {
+    "train_config.json", "model.safetensors", io::kAdapterWeights,      io::kAdapterConfig,
+    io::kModelConfig,    "config.json",       "generation_config.json", "log.jsonl",
+    "loss.svg",          "samples.json",      io::kPreprocessorConfig,  io::kChatTemplate};
 constexpr const char* kEvents = "tensorboard";
 
 // A file that the run would replace.

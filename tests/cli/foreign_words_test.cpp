@@ -76,7 +76,7 @@ TEST_F(ForeignWords, OptionsThatWeLackSaySo) {
   expect("generate -m none -ngl 99", 2, "choose it by --device");
   expect("generate -m none --lora a.bin", 1, "--adapter a.bin: there is no such folder");
   expect("generate -m none --lora-r 8", 2, "`brrr train --lora-r N` trains an adapter");
-  expect("generate -m none --load-in-8bit", 2, "not loaded in 8 or 4 bits yet");
+  expect("generate -m none --load-in-8bit", 2, "--precision int8, int8-weight-only or int4");
   expect("train --lora-r 8", 2, "--lora-r adapts a trained model: it needs --init-from FOLDER");
   expect("train --use-peft", 2, "--use-peft: expected false: give --lora-r N");
   expect("train --load_in_8bit", 2, "--load-in-8bit describes an adapter: it needs --lora-r");

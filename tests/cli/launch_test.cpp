@@ -48,6 +48,7 @@ TEST_F(Launch, WrongUsageIsOneLine) {
   expect_one_line(run("launch -n 2"), 2, "expected a verb to start");
   expect_one_line(run("launch train"), 2, "expected the number of ranks to start");
   expect_one_line(run("launch -n 2 trian"), 2, "did you mean 'brrr train'?");
+  expect_one_line(run("launch -n 2 merge x"), 2, "merge is the work of one process");
   expect_one_line(run("launch -n 2 launch -n 2 train"), 2, "launch cannot start itself");
   expect_one_line(run("launch -n 2 --host a train"), 2, "--hosts");
   expect_one_line(run("launch -n 3 --hosts a,b train"), 2, "cannot be dealt evenly to 2 hosts");

@@ -124,6 +124,41 @@ TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
   expect_refused(tuning("both", {"--load-in-4bit", "--load-in-8bit"}), "not both");
 }
 
+// Dropout draws by row, so that adapters see the same numbers on any rank.
+TEST_F(Adapters, HaveTheSameBitsOnTwoRanks) {
+  make_text_base();
+  const Options options{"--deterministic-ranks", "2", "--lora-dropout", "0.1", "--max-steps", "9"};
+  ASSERT_EQ(run(tuning("alone", options)), 0) << err_;
+  for (const char* zero : {"0", "1", "3"}) {
+    const std::string name = std::string("zero-") + zero;
+    Options command = tuning(name, options);
+    put_options(command, {"--zero", zero});
+    command.insert(command.begin(), {"launch", "-n", "2"});
+    ASSERT_EQ(run(command), 0) << err_;
+    EXPECT_EQ(loss_series("alone"), loss_series(name));
+    EXPECT_TRUE(read_file(path("alone") / "adapter_model.safetensors") ==
+                read_file(path(name) / "adapter_model.safetensors"))
+        << name;
+  }
+}
+
+// PEFT's head keeps the values of the base where only the table of embeddings is saved.
+TEST_F(Adapters, WriteATrainedTableForItsTiedHeadToo) {
+  make_text_base();
+  const std::string tuned = path("tuned"), merged = path("merged");
+  ASSERT_EQ(run(tuning("tuned", {"--lora-modules-to-save", "wte"})), 0) << err_;
+  const io::SafetensorsFile file(path("tuned") / "adapter_model.safetensors");
+  const std::string root = "base_model.model.";
+  EXPECT_TRUE(std::ranges::equal(file.get(root + "transformer.wte.weight").bytes,
+                                 file.get(root + "lm_head.weight").bytes));
+  const double loss = loss_of({"--model", tuned});
+  ASSERT_EQ(run({"merge", tuned, "--output", merged}), 0) << err_;
+  EXPECT_NEAR(loss_of({"--model", merged}), loss, 1e-5 * loss);
+  EXPECT_EQ(
+      Json::parse(read_file(path("merged") / "config.json")).value("tie_word_embeddings", true),
+      true);
+}
+
 TEST_F(Adapters, BringTheHeadOfATask) {
   make_base();
   ASSERT_EQ(run(fine_tuning("classes", "classify", "classes.tsv",

@@ -149,21 +149,28 @@ TEST_F(Ranks, RanksWithoutACommonFileSystemGiveTheSameFiles) {
   expect_same_files("one", "two");
 }
 
-TEST_F(Ranks, OtherOptionsOfARankAreNamed) {
-  const auto rank = [&](const std::string& number, const std::string& rate) {
-    const fs::path folder = path("rank" + number);
-    fs::create_directories(folder);
-    return std::make_unique<Child>(
-        folder, model("run", {"--learning-rate", rate}),
-        Arguments{"RANK=" + number, "WORLD_SIZE=2", "LOCAL_RANK=" + number, "LOCAL_WORLD_SIZE=2",
-                  "BRRR_RUN_ID=options" + std::to_string(::getpid())});
+TEST_F(Ranks, WhatDiffersBetweenRanksIsNamed) {
+  struct Difference {
+    const char *rate, *isa;  // of rank 1
+    const char* words;
   };
-  const auto first = rank("0", "0.001"), second = rank("1", "0.002");
-  EXPECT_EQ(first->wait(), 2);
-  EXPECT_EQ(second->wait(), 2);
-  EXPECT_NE(first->err().find("rank 1 has --learning-rate 0.002, rank 0 has 0.001"),
-            std::string::npos)
-      << first->err();
+  for (const Difference& d :
+       {Difference{"0.002", "sse4", "rank 1 has --learning-rate 0.002, rank 0 has 0.001"},
+        Difference{"0.001", "portable", "rank 1 has other kernels than rank 0: cpu:portable"}}) {
+    const auto rank = [&](const std::string& number, const char* rate, const char* isa) {
+      const fs::path folder = path("rank" + number);
+      fs::create_directories(folder);
+      return std::make_unique<Child>(
+          folder, model("run", {"--learning-rate", rate}),
+          Arguments{"RANK=" + number, "WORLD_SIZE=2", "LOCAL_RANK=" + number, "LOCAL_WORLD_SIZE=2",
+                    std::string("BRRR_ISA=") + isa,
+                    fmt::format("BRRR_RUN_ID={}-{}", d.isa, ::getpid())});
+    };
+    const auto first = rank("0", "0.001", "sse4"), second = rank("1", d.rate, d.isa);
+    EXPECT_EQ(first->wait(), 2);
+    EXPECT_EQ(second->wait(), 2);
+    EXPECT_NE(first->err().find(d.words), std::string::npos) << first->err();
+  }
 }
 
 TEST_F(Ranks, NumbersThatDoNotDivideAreRefused) {

@@ -46,6 +46,11 @@ CASES = {
     "llama_saved": ("llama", "lm", LLAMA, dict(
         r=2, lora_alpha=1, target_modules=r".*\.self_attn\.(q|v)_proj",
         modules_to_save=["lm_head"])),
+    # A trained copy of one of two tied matrices unties them.
+    "llama_tied_table": ("llama", "lm", dict(LLAMA, tie_word_embeddings=True), dict(
+        r=2, lora_alpha=4, target_modules=["v_proj"], modules_to_save=["embed_tokens"])),
+    "llama_tied_head": ("llama", "lm", dict(LLAMA, tie_word_embeddings=True), dict(
+        r=2, lora_alpha=4, target_modules=["v_proj"], modules_to_save=["lm_head"])),
     "llama_dora": ("llama", "lm", LLAMA, dict(r=3, lora_alpha=6, use_dora=True,
                                               target_modules=["q_proj", "down_proj"])),
     "gpt2_dora": ("gpt2", "lm", GPT2, dict(r=3, lora_alpha=6, use_dora=True,

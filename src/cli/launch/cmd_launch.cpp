@@ -60,6 +60,9 @@ std::vector<std::string> checked_command(std::vector<std::string> words) {
         "unknown verb 'brrr {}'; {}", words[0],
         likely.empty() ? "see `brrr --help`" : fmt::format("did you mean 'brrr {}'?", likely));
   }
+  const auto verb = std::ranges::find(commands(), words[0], &Command::name);
+  if (verb->is_for_one_process)
+    usage_error("{} is the work of one process: call `brrr {}` without launch", words[0], words[0]);
   return words;
 }
 

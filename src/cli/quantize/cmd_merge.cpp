@@ -126,7 +126,8 @@ Command merge_command() {
       .options = merge_table().infos(),
       .run = run_merge,
       .takes_positional = true,
-      .works_unread = true};
+      .works_unread = true,
+      .is_for_one_process = true};
 }
 
 }  // namespace brrr::cli

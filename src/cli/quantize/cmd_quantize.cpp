@@ -195,7 +195,8 @@ Command quantize_command() {
       .options = quantize_option_table().infos(),
       .run = run_quantize,
       .takes_positional = true,
-      .works_unread = true};
+      .works_unread = true,
+      .is_for_one_process = true};
 }
 
 }  // namespace brrr::cli

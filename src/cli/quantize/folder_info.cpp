@@ -217,7 +217,7 @@ void print_adapter_info(const io::ModelFolder& model, const fs::path& folder, bo
   const models::AdaptedModel& adapted = *model.definition->adapted();
   const models::Adapter& adapter = adapted.adapters().front();
   const io::AdapterBase base = io::base_of_adapter(folder);
-  const std::vector<std::string> targets = models::target_names(adapter.layers);
+  const std::vector<std::string> targets = models::target_names(*adapted.base(), adapter.layers);
   const std::vector<std::string> saved = models::saved_modules(adapter.saved);
   const auto bytes = static_cast<int64_t>(fs::file_size(folder / io::kAdapterWeights));
   if (json) {

@@ -201,7 +201,7 @@ std::string adapter_config_text(const models::Model& base_model, const models::A
   json["task_type"] = task_type_of(base_model);
   json["inference_mode"] = true;
   json["r"] = rank.usual();
-  json["target_modules"] = models::target_names(adapter.layers);
+  json["target_modules"] = models::target_names(base_model, adapter.layers);
   json["lora_alpha"] = alpha.usual();
   json["lora_dropout"] = adapter.dropout;
   json["fan_in_fan_out"] = has_conv1d;

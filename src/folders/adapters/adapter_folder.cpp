@@ -20,7 +20,6 @@ using models::AdaptedModel;
 using models::Adapter;
 
 constexpr const char* kFingerprint = "brrr_base_fingerprint";
-constexpr const char* kOwnConfig = "config.json";
 
 bool exists_at(const fs::path& path) {
   std::error_code ignored;
@@ -37,6 +36,15 @@ std::vector<float> floats_of(const WeightSource& source, const std::string& name
   const TensorView* const tensor = source.find(name);
   BRRR_CHECK(tensor != nullptr, "there is no tensor '{}'", name);
   return floats_of(source, *tensor);
+}
+
+/// The same of an adapter's matrix, which would spoil a whole model if it were damaged.
+std::vector<float> finite_floats_of(const WeightSource& source, const std::string& name) {
+  std::vector<float> values = floats_of(source, name);
+  if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x); }))
+    user_error("{}: {} holds numbers that are not finite, and cannot be merged", source.what(),
+               name);
+  return values;
 }
 
 /// Adds s B A to W, which `w` holds in its own layout. Products are summed in double precision.
@@ -156,10 +164,31 @@ std::shared_ptr<const WeightList> joined_weights(const std::shared_ptr<const Ada
   return list;
 }
 
-/// The task that the folder's own config.json or its tensors say, where it is another than the
-/// base's.
+/// The weights of a model that ties its head, for one that does not: the head is the table.
+std::shared_ptr<const WeightList> with_head_of_table(
+    const std::shared_ptr<const WeightList>& weights, const models::Model& tied_model) {
+  const std::pair<std::string, std::string> tied = *tied_model.file_names().tied;
+  const auto own = [tied](std::string_view name) {
+    return std::string(name == tied.first ? tied.second : name);
+  };
+  const auto make = [weights, own](std::string_view name, std::span<float> to) {
+    read_as(*weights, *weights->find(own(name)), DType::f32, std::as_writable_bytes(to));
+  };
+  const auto make_bytes = [weights, own](std::string_view name, std::span<std::byte> to) {
+    weights->read(*weights->find(own(name)), to);
+  };
+  const auto list = std::make_shared<WeightList>(weights->what(), weights, make, make_bytes);
+  weights->each([&](const TensorView& tensor) { list->add(tensor); });
+  TensorView copy = *weights->find(tied.second);
+  copy.name = tied.first;
+  list->add(std::move(copy));
+  return list;
+}
+
+/// The task that the folder's own model_config.json or its tensors say, where it is another than
+/// the base's.
 std::optional<models::Task> task_of(const fs::path& folder, const models::Model& base) {
-  const fs::path own = folder / kOwnConfig;
+  const fs::path own = folder / kModelConfig;
   if (exists_at(own)) {
     const models::Task task = models::parse_config(read_file(own), own.string())->task();
     return task == base.task() ? std::nullopt : std::optional(task);
@@ -224,10 +253,9 @@ bool has_tokenizer(const fs::path& folder) {
 OpenOptions for_base(const fs::path& folder, const OpenOptions& options, const fs::path& base) {
   OpenOptions own = options;
   own.adapters.clear();
-  if (own.task) return own;
-  const models::ModelPtr definition = read_definition(base);
-  own.task = task_of(folder, *definition);
-  if (own.task) own.head = TaskHead::fresh;
+  const auto brought = task_of(folder, *read_definition(base));
+  if (!own.task) own.task = brought;
+  if (brought) own.head = TaskHead::fresh;
   return own;
 }
 
@@ -300,10 +328,11 @@ std::string fingerprint_of(const WeightSource& weights, const models::Model& bas
     crc = crc32c(head.data(), head.size(), crc);
     if (t->bytes.size() <= kPieces * kPiece) {
       crc = crc32c(t->bytes.data(), t->bytes.size(), crc);
-      continue;
+    } else {
+      for (size_t i = 0; i < kPieces; ++i)
+        crc = crc32c(t->bytes.data() + (t->bytes.size() - kPiece) / (kPieces - 1) * i, kPiece, crc);
     }
-    for (size_t i = 0; i < kPieces; ++i)
-      crc = crc32c(t->bytes.data() + (t->bytes.size() - kPiece) / (kPieces - 1) * i, kPiece, crc);
+    weights.let_go(t->bytes);
   }
   return crc_text(crc);
 }
@@ -332,6 +361,10 @@ ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> chose
     user_error("{} has an adapter already: name its base, and both adapters as --adapter",
                base.folder.string());
   auto origin = std::make_shared<AdapterBase>(base_of_model(base));
+  const models::ModelPtr of_files = base.definition;
+  for (const ChosenAdapter& adapter : chosen)
+    base.definition = model_below(adapter.folder, base.definition);
+  if (base.definition != of_files) base.weights = with_head_of_table(base.weights, *of_files);
   auto parts = std::make_shared<AdaptedParts>();
   parts->base = base.weights;
   std::vector<Adapter> adapters;
@@ -342,7 +375,7 @@ ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> chose
     tensors.adapter.weight = adapter.weight;
     adapters.push_back(tensors.adapter);
     parts->adapters.push_back(std::move(tensors));
-    check_base(adapter.folder, *parts, *base.definition, base.folder);
+    check_base(adapter.folder, *parts, *of_files, base.folder);
   }
   if (chosen.size() == 1) origin->name = base_of_adapter(chosen[0].folder).name;
   const auto model = std::make_shared<AdaptedModel>(base.definition, std::move(adapters));
@@ -381,6 +414,7 @@ models::ModelPtr read_adapter_definition(const fs::path& folder) {
   const fs::path base = base_folder(folder);
   models::ModelPtr definition = read_definition(base);
   if (const auto task = task_of(folder, *definition)) definition = definition->with_task(*task);
+  definition = model_below(folder, definition);
   return std::make_shared<AdaptedModel>(
       definition, std::vector{read_adapter_tensors(folder, *definition, "").adapter});
 }
@@ -391,13 +425,17 @@ std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
   BRRR_CHECK(adapted != nullptr, "the model of {} has no adapters", folder.string());
   const fs::path base = base_folder(folder);
   auto parts = std::make_shared<AdaptedParts>();
-  const bool is_task = task_of(folder, *read_definition(base)).has_value();
-  parts->base =
-      open_weights(base, *adapted->base(), is_task ? TaskHead::fresh : TaskHead::of_files);
+  models::ModelPtr of_files = read_definition(base);
+  const auto task = task_of(folder, *of_files);
+  if (task) of_files = of_files->with_task(*task);
+  const bool is_untied = of_files->file_names().tied && !adapted->base()->file_names().tied;
+  if (!is_untied) of_files = adapted->base();
+  parts->base = open_weights(base, *of_files, task ? TaskHead::fresh : TaskHead::of_files);
+  if (is_untied) parts->base = with_head_of_table(parts->base, *of_files);
   parts->adapters.push_back(read_adapter_tensors(folder, *adapted->base(), ""));
   const AdapterBase recorded = base_of_adapter(folder);
   if (!recorded.fingerprint.empty() &&
-      recorded.fingerprint != fingerprint_of(*parts->base, *adapted->base()))
+      recorded.fingerprint != fingerprint_of(*parts->base, *of_files))
     user_error(
         "{}: its adapter was trained over other weights than {} has now; put the base back, or "
         "begin a run with --init-from",
@@ -421,8 +459,9 @@ ModelFolder merged(ModelFolder model) {
     const auto at = changes->find(name);
     if (at == changes->end()) return;
     for (const auto& [adapter, layer] : at->second) {
-      add_low_rank(to, *layer, floats_of(*source, adapter->a_of(layer->layer)),
-                   floats_of(*source, adapter->b_of(layer->layer)), adapter->scale_of(*layer));
+      add_low_rank(to, *layer, finite_floats_of(*source, adapter->a_of(layer->layer)),
+                   finite_floats_of(*source, adapter->b_of(layer->layer)),
+                   adapter->scale_of(*layer));
       if (!layer->has_factor) continue;
       const std::vector<float> factors = floats_of(*source, adapter->factor_of(layer->layer));
       const models::LinearLayer& l = layer->layer;
@@ -467,6 +506,17 @@ void write_adapter_files(const fs::path& folder, const AdaptedModel& model,
   }
   BRRR_CHECK(named.size() == model.trained().size(), "{} tensors, expected {}", named.size(),
              model.trained().size());
+  Adapter adapter = model.adapters()[0];
+  // In PEFT a trained table of embeddings does not change a head that is tied to it.
+  if (const auto tied = model.base()->file_names().tied;
+      tied && adapter.saved.contains(tied->second)) {
+    TensorView head =
+        *std::ranges::find(named, name_in_peft(tied->second, *model.base()), &TensorView::name);
+    head.name = name_in_peft(tied->first, *model.base());
+    parameter_of[head.name] = tied->second;
+    named.push_back(std::move(head));
+    adapter.saved.insert(tied->first);
+  }
   Metadata metadata{{"format", "pt"}};
   if (!base.fingerprint.empty()) metadata[kFingerprint] = base.fingerprint;
   write_safetensors(folder / kAdapterWeights, named, metadata, [&](const TensorView& t) {
@@ -475,8 +525,8 @@ void write_adapter_files(const fs::path& folder, const AdaptedModel& model,
     return content(own);
   });
   write_file_atomically(folder / kAdapterConfig,
-                        adapter_config_text(*model.base(), model.adapters()[0], base.name));
-  write_file_atomically(folder / kOwnConfig, model.config_json(DType::f32));
+                        adapter_config_text(*model.base(), adapter, base.name));
+  write_file_atomically(folder / kModelConfig, model.config_json(DType::f32));
 }
 
 }  // namespace brrr::io

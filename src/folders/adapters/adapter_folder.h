@@ -1,9 +1,9 @@
 #pragma once
 // A folder with a low-rank adapter, as PEFT writes it: adapter_config.json and
 // adapter_model.safetensors. Together with the model that it names as its base it stands for a
-// model folder: open_model() and read_definition() read both. Brrr adds config.json, which says the
-// labels of a head, and the tokenizer; the metadata of the tensors' file record a fingerprint of
-// the base's weights.
+// model folder: open_model() and read_definition() read both. Brrr adds model_config.json, which
+// says the labels of a head, and the tokenizer; the metadata of the tensors' file record a
+// fingerprint of the base's weights.
 
 #include <memory>
 #include <optional>

@@ -46,8 +46,9 @@ class AdapterReader {
  private:
   template <typename... T>
   void fault(fmt::format_string<T...> text, T&&... values) {
-    if (++fault_count_ <= kMostFaults)
-      faults_.push_back(fmt::format(text, std::forward<T>(values)...));
+    std::string fault = fmt::format(text, std::forward<T>(values)...);
+    if (std::ranges::find(faults_, fault) != faults_.end()) return;
+    if (++fault_count_ <= kMostFaults) faults_.push_back(std::move(fault));
   }
   void throw_if_faults() const {
     if (fault_count_ == 0) return;
@@ -76,6 +77,16 @@ class AdapterReader {
     return known.empty() ? nullptr : &*find(known);
   }
 
+  /// A model that gives embeddings has neither the heads of tasks nor a pooler.
+  bool is_passed_over(std::string_view name) const {
+    if (base_.task().head != models::Head::embedding) return false;
+    const models::FileNames names = base_.file_names();
+    if (name.starts_with(names.prefix)) name.remove_prefix(names.prefix.size());
+    return name.starts_with("pooler.") || std::ranges::none_of(names.trunk, [&](const auto& begin) {
+             return name.starts_with(begin);
+           });
+  }
+
   void place(const TensorView& t) {
     const std::string_view name = t.name;
     if (!is_float(t.dtype)) return fault("the tensor {} holds {}", t.name, name_of(t.dtype));
@@ -87,8 +98,11 @@ class AdapterReader {
       if (!inner.ends_with(part)) continue;
       const std::string module = inner.substr(0, inner.size() - part.size());
       const models::LinearLayer* layer = layer_of(module);
+      if (layer == nullptr && is_passed_over(module)) return;
       if (layer == nullptr) return fault("the model has no linear layer {}", module);
-      parts_[layer->module][part] = &t;
+      const auto [at, is_new] = parts_[layer->module].tensors.emplace(part, &t);
+      if (!is_new) return fault("{} and {} are the same matrix", at->second->name, t.name);
+      parts_[layer->module].name = module;
       return;
     }
     if (inner.find(".lora_") != std::string::npos)
@@ -97,6 +111,9 @@ class AdapterReader {
     inner = without_part(inner, "modules_to_save.");
     const std::string parameter =
         completed(inner, [&](const std::string& n) { return parameters_.contains(n); });
+    // A copy of the table of embeddings, see model_below().
+    if (const auto tied = base_.file_names().tied; tied && tied->first == inner) return;
+    if (parameter.empty() && is_passed_over(inner)) return;
     if (parameter.empty()) return fault("the model has no parameter {}", inner);
     if (parameters_.at(parameter) != t.shape)
       return fault("{} must be {}; it is {}", parameter, parameters_.at(parameter).str(),
@@ -109,20 +126,21 @@ class AdapterReader {
     const auto at = parts_.find(layer.module);
     if (at == parts_.end()) return;
     const auto part = [&](std::string_view name) -> const TensorView* {
-      const auto found = at->second.find(name);
-      return found == at->second.end() ? nullptr : found->second;
+      const auto found = at->second.tensors.find(name);
+      return found == at->second.tensors.end() ? nullptr : found->second;
     };
     const TensorView *a = part(kLoraA), *b = part(kLoraB), *magnitude = part(kMagnitude);
     if (a == nullptr || b == nullptr)
       return fault("{}{} is missing", layer.module, a == nullptr ? kLoraA : kLoraB);
-    const auto rank = static_cast<int64_t>(config_.rank.of(layer.module));
+    const std::string& module = at->second.name;
+    const auto rank = static_cast<int64_t>(config_.rank.of(module));
     const Shape a_shape = layer.a_shape(rank), b_shape = layer.b_shape(rank);
     if (a->shape != a_shape || b->shape != b_shape)
       return fault("lora_A and lora_B of {} must be {} and {}; they are {} and {}", layer.module,
                    a_shape.str(), b_shape.str(), a->shape.str(), b->shape.str());
     if (magnitude == nullptr && config_.dora)
       return fault("{}{} is missing", layer.module, kMagnitude);
-    models::AdaptedLayer adapted{layer, rank, config_.alpha.of(layer.module)};
+    models::AdaptedLayer adapted{layer, rank, config_.alpha.of(module)};
     adapted.has_factor = config_.dora;
     found_.by_parameter.emplace(found_.adapter.a_of(layer), *a);
     found_.by_parameter.emplace(found_.adapter.b_of(layer), *b);
@@ -140,7 +158,12 @@ class AdapterReader {
   const AdapterConfig config_;
   const std::vector<models::LinearLayer> layers_;
   std::map<std::string, Shape, std::less<>> parameters_;
-  std::map<std::string, std::map<std::string_view, const TensorView*>> parts_;  // by module
+  /// The tensors of a layer's adapter.
+  struct LayerParts {
+    std::string name;  // of the module in the file, to which PEFT's patterns apply
+    std::map<std::string_view, const TensorView*> tensors;  // by the end of their names
+  };
+  std::map<std::string, LayerParts> parts_;  // by LinearLayer::module
   AdapterTensors found_;
   std::vector<std::string> faults_;
   size_t fault_count_ = 0;
@@ -151,6 +174,24 @@ class AdapterReader {
 AdapterTensors read_adapter_tensors(const fs::path& folder, const models::Model& base,
                                     const std::string& name) {
   return AdapterReader(folder, base, name).read();
+}
+
+models::ModelPtr model_below(const fs::path& folder, models::ModelPtr base) {
+  const auto tied = base->file_names().tied;
+  if (!tied) return base;
+  const SafetensorsFile file(folder / kAdapterWeights);
+  const auto trained_copy = [&](const std::string& parameter) -> const TensorView* {
+    for (const TensorView& t : file.tensors())
+      if (t.name.starts_with(kPeftRoot) &&
+          without_part(t.name.substr(kPeftRoot.size()), "modules_to_save.") == parameter)
+        return &t;
+    return nullptr;
+  };
+  const TensorView *head = trained_copy(tied->first), *table = trained_copy(tied->second);
+  if (head == nullptr && table == nullptr) return base;
+  const bool are_equal = head != nullptr && table != nullptr && head->dtype == table->dtype &&
+                         std::ranges::equal(head->bytes, table->bytes);
+  return are_equal ? base : base->with_untied_head();
 }
 
 std::string magnitude_name(const models::LinearLayer& layer) {

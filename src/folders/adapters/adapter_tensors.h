@@ -26,6 +26,11 @@ struct AdapterTensors {
 AdapterTensors read_adapter_tensors(const fs::path& folder, const models::Model& base,
                                     const std::string& name);
 
+/// The model below the adapter in `folder`. Where `base` ties its head to the table of embeddings
+/// and the adapter has a trained copy of one of them, or of both with different values, the head is
+/// a parameter of its own, as in PEFT; its values in the base are those of the table.
+models::ModelPtr model_below(const fs::path& folder, models::ModelPtr base);
+
 std::string magnitude_name(const models::LinearLayer& layer);
 bool is_magnitude(std::string_view name);
 

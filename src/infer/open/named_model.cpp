@@ -39,8 +39,9 @@ io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions&
 
 std::shared_ptr<const io::ModelFolder> open_exchange_model(
     const std::string& name, const std::vector<io::ChosenAdapter>& adapters) {
+  const fs::path named = find_named_model(name);
   const auto folder = std::make_shared<const io::ModelFolder>(
-      io::merged(open_named_model(name, {.reads_tokenizer = false, .adapters = adapters})));
+      io::merged(io::open_model(named, {.reads_tokenizer = false, .adapters = adapters})));
   if (folder->definition->task().head != models::Head::embedding) return folder;
   const io::SentenceSettings settings = io::read_sentence_settings(folder->folder);
   if (!settings.layers.empty() || settings.table)
@@ -48,8 +49,11 @@ std::shared_ptr<const io::ModelFolder> open_exchange_model(
         "{}: its vectors are made by modules besides the encoder (Dense, LayerNorm, a table "
         "of token vectors), which run in `embed` alone",
         (folder->folder / "modules.json").string());
+  // The encoder is opened by its own folder, which does not say the adapter that was named.
+  std::vector<io::ChosenAdapter> all = adapters;
+  if (io::holds_adapter(named)) all.insert(all.begin(), {named});
   return std::make_shared<const io::ModelFolder>(io::merged(io::open_model(
-      settings.model, {.task = settings.task, .reads_tokenizer = false, .adapters = adapters})));
+      settings.model, {.task = settings.task, .reads_tokenizer = false, .adapters = all})));
 }
 
 bool is_module_file(const std::string& word) {

@@ -37,6 +37,19 @@ bool is_in_module(std::string_view module, std::string_view part) {
   return false;
 }
 
+/// "mlp.c_proj" of "transformer.h.1.mlp.c_proj": what follows the last part that is a number.
+std::string behind_last_number(const std::string& module) {
+  size_t begin = 0;
+  for (size_t at = 0; at < module.size();) {
+    const size_t end = std::min(module.find('.', at), module.size());
+    const std::string_view part = std::string_view(module).substr(at, end - at);
+    if (end < module.size() && part.find_first_not_of("0123456789") == std::string_view::npos)
+      begin = end + 1;
+    at = end + 1;
+  }
+  return module.substr(begin);
+}
+
 bool is_regex(std::string_view text) {
   return text.find_first_of("*+?[](){}|^$\\") != std::string_view::npos;
 }
@@ -59,6 +72,7 @@ std::vector<bool> chosen_by(const std::string& target, std::span<const LinearLay
   }
   for (const LinearLayer& layer : layers) chosen.push_back(ends_with_part(layer.module, target));
   if (std::ranges::find(chosen, true) != chosen.end() || !is_regex(target)) return chosen;
+  io::SplitPattern::regex(target, "--lora-targets");  // an error shows the pattern as it was given
   const auto pattern = io::SplitPattern::regex("\\A(?:" + target + ")\\z", "--lora-targets");
   for (size_t i = 0; i < layers.size(); ++i)
     chosen[i] = pattern.find(layers[i].module, 0).has_value();
@@ -117,6 +131,8 @@ std::vector<LinearLayer> linear_layers(const Model& model) {
     if (weight == kNoNode || !seen.insert(graph.input_name(weight)).second) continue;
     const Shape& shape = graph.type({weight, 0}).shape;
     const ParameterInfo& p = by_name.at(graph.input_name(weight));
+    // A head that is tied to the table of embeddings: PEFT's adapter of it changes lookups alone.
+    if (const auto tied = model.file_names().tied; tied && p.name == tied->second) continue;
     LinearLayer layer{.module = module_of(p.name), .weight = p.name};
     layer.is_conv = is(graph.node(id), Op::conv);
     const bool transposed = layer.is_conv || product_form(graph.node(id))->transpose_b;
@@ -174,39 +190,31 @@ Adapter make_adapter(const Model& model, const AdapterRequest& request,
     }
     if (!matches) refuse_target(target, layers);
   }
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (!chosen[i]) continue;
-    const int64_t width = std::min(layers[i].in, layers[i].out);
-    if (request.rank > width)
-      usage_error("--lora-r: expected a rank from 1 to {}, the width of {}; got {}", width,
-                  layers[i].module, request.rank);
-    adapter.layers.push_back({layers[i], request.rank, request.alpha});
-  }
+  const auto width = [](const AdaptedLayer& a) { return std::min(a.layer.in, a.layer.out); };
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (chosen[i]) adapter.layers.push_back({layers[i], request.rank, request.alpha});
+  const auto narrowest = std::ranges::min_element(adapter.layers, {}, width);
+  if (narrowest != adapter.layers.end() && request.rank > width(*narrowest))
+    usage_error("--lora-r: expected a rank from 1 to {}, the width of {}; got {}",
+                width(*narrowest), narrowest->layer.module, request.rank);
   if (adapter.layers.empty())
     usage_error("--lora-modules-to-save {} leaves no linear layer to adapt",
                 fmt::join(request.saved, ","));
   return adapter;
 }
 
-std::vector<std::string> target_names(std::span<const AdaptedLayer> layers) {
-  std::set<std::string> names;
-  for (const AdaptedLayer& adapted : layers) {
-    const std::string& module = adapted.layer.module;
-    if (adapted.layer.is_conv) {
-      // A short name would match larger kernels, too.
-      names.insert(module);
-      continue;
-    }
-    size_t begin = 0;  // behind the last part that is a number
-    for (size_t at = 0; at < module.size();) {
-      const size_t end = std::min(module.find('.', at), module.size());
-      const bool is_number = std::all_of(module.begin() + static_cast<std::ptrdiff_t>(at),
-                                         module.begin() + static_cast<std::ptrdiff_t>(end),
-                                         [](char c) { return c >= '0' && c <= '9'; });
-      if (is_number && end < module.size()) begin = end + 1;
-      at = end + 1;
-    }
-    names.insert(module.substr(begin));
+std::vector<std::string> target_names(const Model& model, std::span<const AdaptedLayer> layers) {
+  std::set<std::string> adapted, names;
+  for (const AdaptedLayer& layer : layers) adapted.insert(layer.layer.module);
+  const std::vector<LinearLayer> all = linear_layers(model);
+  for (const AdaptedLayer& layer : layers) {
+    const std::string& module = layer.layer.module;
+    const std::string inner = behind_last_number(module);
+    const bool finds_others = std::ranges::any_of(all, [&](const LinearLayer& other) {
+      return ends_with_part(other.module, inner) && !adapted.contains(other.module);
+    });
+    // PEFT knows convolutions with larger kernels, too.
+    names.insert(layer.layer.is_conv || finds_others ? module : inner);
   }
   return {names.begin(), names.end()};
 }

@@ -82,9 +82,10 @@ struct AdapterRequest {
 Adapter make_adapter(const Model& model, const AdapterRequest& request,
                      const std::set<std::string>& trained = {});
 
-/// The shortest names by which PEFT finds exactly these layers among all that it may know: what
-/// follows the number of a block, or the whole name.
-std::vector<std::string> target_names(std::span<const AdaptedLayer> layers);
+/// The shortest names by which PEFT finds exactly these layers among all linear layers of the
+/// model: what follows the number of a block where the layers of all blocks are adapted, else whole
+/// names.
+std::vector<std::string> target_names(const Model& model, std::span<const AdaptedLayer> layers);
 /// The names of modules by which PEFT finds these parameters: "classifier", "lm_head".
 std::vector<std::string> saved_modules(const std::set<std::string>& parameters);
 

@@ -23,8 +23,10 @@ struct Harmless {
 constexpr const char* kOff = "false none null 0 off no {} []";
 constexpr const char* kLabelledFile =
     "texts with labels are read from a file: take --task NAME --data FILE.tsv";
-constexpr const char* kOneDevice =
-    "a run has one process on one device; leave it out, and choose the device by --device";
+constexpr const char* kOwnRanks =
+    "leave it out: `brrr launch -n N train` starts N ranks, --zero 1, 2 or 3 divides states, "
+    "gradients and weights among them, and torchrun, mpirun and srun start them with the same "
+    "options";
 constexpr const char* kAdapter = "give --lora-r N for an adapter of rank N; leave it out";
 constexpr const char* kNoUpload =
     "nothing is uploaded; leave it out, and upload the run's folder by `hf upload NAME FOLDER`";
@@ -88,8 +90,8 @@ constexpr Harmless kHarmless[] = {
     {"ignore-data-skip", Kind::kFlag, "false",
      "a resumed run goes on with the batch at which it stopped, at once; leave it out"},
     {"restore-callback-states-from-checkpoint", Kind::kFlag, "", ""},
-    {"accelerator-config", Kind::kText, kOff, kOneDevice},
-    {"parallelism-config", Kind::kText, kOff, kOneDevice},
+    {"accelerator-config", Kind::kText, kOff, kOwnRanks},
+    {"parallelism-config", Kind::kText, kOff, kOwnRanks},
     {"dataloader-drop-last", Kind::kFlag, "false",
      "every row is learnt from in every pass; leave it out"},
     {"dataloader-pin-memory", Kind::kFlag, "", ""},
@@ -106,16 +108,16 @@ constexpr Harmless kHarmless[] = {
     {"ddp-static-graph", Kind::kOptional, "", ""},
     {"ddp-backend", Kind::kText, "", ""},
     {"ddp-timeout", Kind::kText, "", ""},
-    {"fsdp", Kind::kOptional, kOff, kOneDevice},
-    {"fsdp-config", Kind::kText, kOff, kOneDevice},
-    {"deepspeed", Kind::kText, kOff, kOneDevice},
+    {"fsdp", Kind::kOptional, kOff, kOwnRanks},
+    {"fsdp-config", Kind::kText, kOff, kOwnRanks},
+    {"deepspeed", Kind::kText, kOff, kOwnRanks},
     {"debug", Kind::kText, kOff,
      "a run says by itself which step overflowed, and why; leave it out"},
     {"skip-memory-metrics", Kind::kFlag, "", ""},
     {"do-train", Kind::kFlag, "true", "another verb uses a model without training it: eval"},
     {"do-predict", Kind::kFlag, "false",
      "other verbs use a trained model: generate, classify, fill-mask, embed"},
-    {"local-rank", Kind::kText, "-1 0", kOneDevice},
+    {"local-rank", Kind::kText, "-1 0", kOwnRanks},
 
     {"logging-dir", Kind::kText, kOff,
      "the logs of a run are in its folder: leave it out, and name that by --output-dir"},
@@ -130,7 +132,7 @@ constexpr Harmless kHarmless[] = {
     {"past-index", Kind::kText, "-1", "no memory is carried from batch to batch; leave it out"},
     {"split-batches", Kind::kOptional, "", ""},
     {"dispatch-batches", Kind::kOptional, "", ""},
-    {"tpu-num-cores", Kind::kText, kOff, kOneDevice},
+    {"tpu-num-cores", Kind::kText, kOff, kOwnRanks},
     {"dataset-name", Kind::kText, kOff,
      "data is read from files: take --text FILE... or --data SHARD..."},
     {"dataset-config-name", Kind::kText, kOff,
