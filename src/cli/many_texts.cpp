@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -19,6 +20,7 @@
 #include "infer/beam_search.h"
 #include "infer/open/text_maker.h"
 #include "machine/device.h"
+#include "models/adapters/adapted_model.h"
 #include "models/causal_lm.h"
 #include "runtime/attention_support.h"
 #include "sampling/continuation.h"
@@ -54,6 +56,9 @@ class ManyTexts {
             const PromptsFile& file)
       : o_(options), model_(model), ends_(text_ends(model, options.chat)) {
     if (options.chat) chat_ = chat_template_of(model, !options.tools.empty());
+    chooses_adapters_ =
+        std::ranges::any_of(file.prompts, [](const Prompt& p) { return p.adapter.has_value(); });
+    if (chooses_adapters_) check_adapters();
     read(file);
   }
 
@@ -67,6 +72,7 @@ class ManyTexts {
     how.precision = precision.dtype;
     how.quantization = precision.quantization;
     how.cache = o_.kv_cache;
+    how.chooses_adapters = chooses_adapters_ && model_.definition->adapted() != nullptr;
     how.parallel = o_.beam_size > 1 ? o_.beam_size * searches_at_once()
                                     : std::min(o_.parallel, answers_wanted());
     how.prefill_tokens = o_.prefill_tokens;
@@ -96,7 +102,8 @@ class ManyTexts {
   struct Job {
     Prompt prompt;
     std::vector<int32_t> tokens;
-    int64_t most = 0;  // new tokens of an answer
+    int64_t most = 0;     // new tokens of an answer
+    int32_t adapter = 0;  // from 1; 0: none
     int64_t positions() const { return std::ssize(tokens) + most; }
   };
 
@@ -156,7 +163,8 @@ class ManyTexts {
           infer::BeamOptions{.beams = o_.beam_size,
                              .max_new_tokens = job.most,
                              .length_penalty = o_.length_penalty,
-                             .ends = ends_},
+                             .ends = ends_,
+                             .adapter = job.adapter},
           [this, answers, &running](const std::vector<infer::Hypothesis>& found) {
             --running;
             for (size_t i = 0; i < answers.size(); ++i) {
@@ -179,6 +187,37 @@ class ManyTexts {
     return begin_of_text(model_);
   }
 
+  std::vector<std::string> adapter_names() const {
+    std::vector<std::string> names;
+    if (const models::AdaptedModel* adapted = model_.definition->adapted())
+      for (const models::Adapter& adapter : adapted->adapters()) names.push_back(adapter.title);
+    return names;
+  }
+
+  void check_adapters() const {
+    std::set<std::string> seen;
+    for (const std::string& name : adapter_names())
+      if (!seen.insert(name).second)
+        user_error(
+            "--adapter: two are called '{}', and prompts choose them by name; name one: --adapter "
+            "NAME=FOLDER",
+            name);
+    if (!seen.empty()) model_.definition->adapted()->check_choosable();
+  }
+
+  /// The number of the adapter that a line names, from 1; 0: none.
+  int32_t adapter_of(const Prompt& p) const {
+    if (!p.adapter || p.adapter->empty()) return 0;
+    const std::vector<std::string> names = adapter_names();
+    if (names.empty())
+      user_error("\"adapter\": there is none; name its folder by --adapter FOLDER");
+    const auto at = std::ranges::find(names, *p.adapter);
+    if (at == names.end())
+      user_error("\"adapter\": there is no {}; there are: {}", io::in_quotes(*p.adapter),
+                 fmt::join(names, ", "));
+    return static_cast<int32_t>(at - names.begin()) + 1;
+  }
+
   void read(const PromptsFile& file) {
     problems_ = file.problems;
     int64_t cut = 0;
@@ -188,6 +227,7 @@ class ManyTexts {
         if (job.tokens.empty()) user_error("the prompt has no tokens; give at least one");
         if (o_.beam_size > 1 && p.answers > o_.beam_size)
           user_error("\"n\" must be at most the {} beams; found {}", o_.beam_size, p.answers);
+        job.adapter = adapter_of(p);
         job.most = p.max_new_tokens ? *p.max_new_tokens
                                     : most_new_tokens(o_, model_, std::ssize(job.tokens));
         cut += std::ssize(job.tokens) > context() ? 1 : 0;
@@ -208,6 +248,7 @@ class ManyTexts {
     request.prompt = job.tokens;
     request.sampling = job.prompt.sampling;
     request.sample_number = static_cast<uint32_t>(sample);
+    request.adapter = job.adapter;
     request.max_new_tokens = job.most;
     request.wants_logprobs = o_.logprobs;
     request.prompt_lookup = o_.prompt_lookup;
@@ -229,6 +270,10 @@ class ManyTexts {
     json j;
     j["id"] = a.prompt->id;
     if (a.prompt->answers > 1) j["index"] = a.sample;
+    if (chooses_adapters_) {
+      const std::string name = a.prompt->adapter.value_or("");
+      j["adapter"] = name.empty() ? json() : json(name);
+    }
     j["text"] = a.text.text();
     j["ids"] = a.text.ids();
     j["finish_reason"] = a.finish_reason;
@@ -249,12 +294,24 @@ class ManyTexts {
     finished_.clear();
   }
 
+  /// Says how many texts each adapter has: lines without the key use none.
+  void say_adapters() const {
+    std::map<std::string, int64_t> texts;
+    for (const auto& a : answers_) ++texts[a->prompt->adapter.value_or("")];
+    std::vector<std::string> parts;
+    for (const auto& [name, count] : texts)
+      parts.push_back(
+          fmt::format("{}: {}", name.empty() ? "no adapter" : name, counted(count, "text")));
+    tell("adapters chosen by prompt: {}\n", fmt::join(parts, ", "));
+  }
+
   void report(const infer::Batcher& batcher, double seconds) const {
     const infer::BatcherCounts& c = batcher.counts();
     int64_t made = 0;
     for (const auto& a : answers_) made += std::ssize(a->text.ids());
     const double speed = seconds > 0 ? static_cast<double>(made) / seconds : 0;
     std::string notes;
+    if (chooses_adapters_) say_adapters();
     const auto note = [&](int64_t n, const std::string& what) {
       if (n > 0) notes += fmt::format(", {}", what);
     };
@@ -283,6 +340,7 @@ class ManyTexts {
   std::vector<std::unique_ptr<Answer>> answers_;
   std::vector<const Answer*> finished_;  // ended since print_finished() was called
   size_t printed_ = 0;                   // answers printed in order
+  bool chooses_adapters_ = false;        // a line says its adapter
 };
 
 }  // namespace

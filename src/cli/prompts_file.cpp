@@ -75,6 +75,11 @@ const std::map<std::string, Setter>& prompt_keys() {
     k["seed"] = [](Prompt& p, const Json& v, const std::string& key) {
       p.sampling.seed = static_cast<uint32_t>(integer_of(v, key, 0, (int64_t{1} << 32) - 1));
     };
+    k["adapter"] = [](Prompt& p, const Json& v, const std::string&) {
+      if (!v.is_string() && !v.is_null())
+        user_error("\"adapter\" must be the name of an adapter or null; found {}", io::describe(v));
+      p.adapter = v.is_null() ? "" : v.get<std::string>();
+    };
     k["stop"] = [](Prompt& p, const Json& v, const std::string& key) {
       p.stop = strings_of(v, key);
     };

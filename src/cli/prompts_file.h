@@ -1,6 +1,6 @@
 #pragma once
 // Reads the file of `brrr generate --prompts`. Each line is a JSON object with a "prompt" and
-// optionally an "id" and sampling options, which override the command line.
+// optionally an "id", an "adapter" and sampling options, which override the command line.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -21,6 +21,9 @@ struct Prompt {
   std::optional<int64_t> max_new_tokens;
   std::vector<std::string> stop;  // a text ends before any of these strings
   int64_t answers = 1;
+  /// The name of its adapter; "": the base alone, said by null or "". Absent: the line has no such
+  /// key.
+  std::optional<std::string> adapter = {};
 };
 
 struct PromptsFile {

@@ -84,8 +84,10 @@ std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& path);
 struct ChosenAdapter {
   fs::path folder;
   double weight = 1;  // a further factor of its scale
+  /// What the user calls it: models::Adapter::title. "": the name of its folder.
+  std::string name = {};
 };
-/// Reads "FOLDER" or "FOLDER=WEIGHT". Throws UserError (exit 2).
+/// Reads "[NAME=]FOLDER[=WEIGHT]". Throws UserError (exit 2).
 ChosenAdapter parse_adapter(const std::string& text);
 std::vector<ChosenAdapter> parse_adapters(const std::vector<std::string>& texts);
 

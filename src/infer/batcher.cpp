@@ -10,6 +10,7 @@
 #include "base/threads/parallel.h"
 #include "infer/model_runnable.h"
 #include "infer/prompt_lookup.h"
+#include "models/adapters/adapted_model.h"
 #include "sampling/continuation.h"
 
 namespace brrr::infer {
@@ -54,7 +55,9 @@ struct Batcher::Sequence {
         sampler(request.sampling, request.sample_number),
         lookup(request.prompt_lookup) {}
   int64_t pending() const { return std::ssize(window) - computed; }
-  BlockPool::Prefix last_prefix() const { return prefixes.empty() ? 0 : prefixes.back(); }
+  BlockPool::Prefix last_prefix() const {
+    return prefixes.empty() ? BlockPool::root(request.adapter) : prefixes.back();
+  }
   BlockPool::Tokens block_tokens(int64_t block) const {
     BlockPool::Tokens tokens;
     std::copy_n(window.begin() + block * kBlockRows, kBlockRows, tokens.begin());
@@ -71,6 +74,12 @@ Batcher::Batcher(models::ModelPtr model, const Backend& backend,
       table_(1),
       pool_(1) {
   BRRR_CHECK(options_.parallel > 0 && options_.prefill_tokens > 0, "an empty step");
+  if (options_.chooses_adapters) {
+    const models::AdaptedModel* const adapted = model_->adapted();
+    BRRR_CHECK(adapted != nullptr, "a choice of adapters of a model without any");
+    adapted->check_choosable();
+    adapters_ = std::ssize(adapted->adapters());
+  }
   if (options_.context > 0) context_ = std::min(context_, options_.context);
   table_ = blocks_for(context_);
   const int64_t most = options_.parallel * table_;
@@ -105,19 +114,25 @@ void Batcher::build(const Backend& backend, std::shared_ptr<const WeightSource> 
   RunnableOptions how;
   how.passes = for_inference(options_.precision, options_.quantization, options_.cache);
   runner_.reset();
-  runner_ = std::make_unique<Runner>(
-      sequences_runnable(model_, std::move(weights), pool_blocks, options_.precision), backend, how,
-      counting_all(options_.memory), 0, 0);
+  runner_ =
+      std::make_unique<Runner>(sequences_runnable(model_, std::move(weights), pool_blocks,
+                                                  options_.precision, options_.chooses_adapters),
+                               backend, how, counting_all(options_.memory), 0, 0);
   const int64_t sequences = rounded_up(options_.parallel);
   const int64_t guessing = rounded_up(options_.parallel + options_.guessed_tokens);
+  const bool chooses = options_.chooses_adapters;
   const std::vector<PortValues> inputs{
-      StepInputs().padded(sequences, sequences, sequences, table_),
+      StepInputs().padded(sequences, sequences, sequences, table_, chooses),
       StepInputs().padded(std::max(guessing, rounded_up(options_.prefill_tokens)), sequences,
-                          guessing, table_)};
+                          guessing, table_, chooses)};
   runner_->prepare(inputs);
 }
 
 int64_t Batcher::pool_bytes() const { return runner_->session().engine().forecast().state_bytes; }
+
+int64_t Batcher::weight_bytes() const {
+  return runner_->session().engine().forecast().parameter_bytes;
+}
 
 Batcher::Id Batcher::add(SequenceRequest request) {
   BRRR_CHECK(request.max_new_tokens > 0 || request.on_logits, "a sequence without new tokens");
@@ -125,6 +140,8 @@ Batcher::Id Batcher::add(SequenceRequest request) {
   for (const int32_t id : request.prompt)
     if (id < 0 || id >= vocabulary_)
       user_error("token {} of the prompt lies outside the vocabulary of {}", id, vocabulary_);
+  BRRR_CHECK(request.adapter >= 0 && request.adapter <= adapters_, "adapter {} of {}",
+             request.adapter, adapters_);
   auto s = std::make_unique<Sequence>(next_++, std::move(request));
   s->sampler.read(s->request.prompt);
   s->window = s->request.prompt;
@@ -163,6 +180,7 @@ void Batcher::release_blocks(Sequence& s) {
 /// Returns whether a running sequence is about to compute full blocks of this one's prefix.
 bool Batcher::waits_for_prefix(const Sequence& s) const {
   return std::ranges::any_of(running_, [&](const SequencePtr& other) {
+    if (other->request.adapter != s.request.adapter) return false;
     const auto [mine, theirs] = std::ranges::mismatch(s.window, other->window);
     const int64_t common = (mine - s.window.begin()) / kBlockRows * kBlockRows;
     return other->pending() > 1 && other->computed < common && s.computed < common;
@@ -248,7 +266,8 @@ std::vector<Batcher::StepPart> Batcher::plan() {
 }
 
 PortValues Batcher::StepInputs::padded(int64_t token_count, int64_t sequence_count,
-                                       int64_t wanted_count, int64_t table) && {
+                                       int64_t wanted_count, int64_t table,
+                                       bool chooses_adapters) && {
   PortValues inputs;
   const auto add = [&](const char* name, std::vector<int32_t>& values, std::vector<int64_t> sizes,
                        int32_t filler) {
@@ -264,6 +283,7 @@ PortValues Batcher::StepInputs::padded(int64_t token_count, int64_t sequence_cou
   add("lengths", lengths, {sequence_count}, 0);
   add("blocks", blocks, {sequence_count, table}, 0);
   add("wanted", wanted, {wanted_count}, 0);
+  if (chooses_adapters) add("adapters", adapters, {token_count}, 0);
   return inputs;
 }
 
@@ -288,6 +308,7 @@ std::span<const float> Batcher::run(std::vector<StepPart>& parts) {
       inputs.tokens.push_back(guessed < 0 ? s.window[static_cast<size_t>(at)]
                                           : s.guess[static_cast<size_t>(guessed)]);
       inputs.positions.push_back(static_cast<int32_t>(at));
+      if (options_.chooses_adapters) inputs.adapters.push_back(s.request.adapter);
       inputs.slots.push_back(static_cast<int32_t>(
           s.blocks[static_cast<size_t>(at / kBlockRows)] * kBlockRows + at % kBlockRows));
     }
@@ -301,7 +322,8 @@ std::span<const float> Batcher::run(std::vector<StepPart>& parts) {
   counts_.padded_tokens += rows - tokens;
   ++counts_.steps;
   return runner_
-      ->run_in_place(std::move(inputs).padded(rows, sequences, rounded_up(wanted), table_))
+      ->run_in_place(std::move(inputs).padded(rows, sequences, rounded_up(wanted), table_,
+                                              options_.chooses_adapters))
       .numbers;
 }
 

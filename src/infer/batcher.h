@@ -27,6 +27,9 @@ struct BatcherOptions {
   DType precision = DType::f32;          // dtype of weights and products
   WeightQuantization quantization = {};  // of weights
   CachePrecision cache = CachePrecision::computed;
+  /// Each sequence has one of the adapters of the model, which then is an AdaptedModel, or none;
+  /// else adapters are added. All of them stay in memory.
+  bool chooses_adapters = false;
   int64_t parallel = 16;  // maximum number of running sequences
   /// Maximum number of tokens of a step that reads prompts, decoding sequences included.
   int64_t prefill_tokens = 256;
@@ -54,6 +57,8 @@ struct SequenceRequest {
   std::vector<int32_t> prompt;  // at least one token
   Sampling sampling = {};
   uint32_t sample_number = 0;  // selects the stream of random numbers
+  /// Of the model's adapters, from 1; 0: none of them (BatcherOptions::chooses_adapters).
+  int32_t adapter = 0;
   int64_t max_new_tokens = 0;
   bool wants_logprobs = false;
   /// Maximum number of tokens guessed per step by prompt_lookup.h; 0: none. It does not change the
@@ -113,6 +118,8 @@ class Batcher {
   int64_t pool_blocks() const { return pool_.blocks(); }
   /// Size of the pool in bytes, over all layers.
   int64_t pool_bytes() const;
+  /// Size of the weights, those of adapters included, in the form that products read.
+  int64_t weight_bytes() const;
   const BatcherCounts& counts() const { return counts_; }
 
  private:
@@ -132,8 +139,10 @@ class Batcher {
   /// Inputs of Model::decode_sequences(). Rows beyond those of the sequences are padding.
   struct StepInputs {
     std::vector<int32_t> tokens, positions, slots, starts, lengths, blocks, wanted;
+    std::vector<int32_t> adapters;  // one per token where sequences choose; else empty
     /// Pads to these sizes, of which `table` is the length of a row of `blocks`.
-    PortValues padded(int64_t tokens, int64_t sequences, int64_t wanted, int64_t table) &&;
+    PortValues padded(int64_t tokens, int64_t sequences, int64_t wanted, int64_t table,
+                      bool chooses_adapters) &&;
   };
 
   void build(const Backend& backend, std::shared_ptr<const WeightSource> weights,
@@ -163,6 +172,7 @@ class Batcher {
   models::ModelPtr model_;
   BatcherOptions options_;
   int64_t vocabulary_, context_, table_;
+  int64_t adapters_ = 0;  // that sequences choose among
   BlockPool pool_;
   std::unique_ptr<Runner> runner_;
   std::deque<SequencePtr> waiting_;   // in the order of admission

@@ -15,6 +15,7 @@ BeamSearch::BeamSearch(Batcher& batcher, std::vector<int32_t> prompt, BeamOption
   BRRR_CHECK(options_.beams > 0 && options_.max_new_tokens > 0, "a search without beams");
   SequenceRequest request;
   request.prompt = std::move(prompt);
+  request.adapter = options_.adapter;
   request.on_logits = [this](Batcher::Id id, std::span<const float> logits) { read(id, logits); };
   beams_.push_back({.id = batcher_.add(std::move(request)), .ids = {}});
 }

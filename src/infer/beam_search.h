@@ -19,6 +19,7 @@ struct BeamOptions {
   int64_t max_new_tokens = 0;
   double length_penalty = 1;    // larger values prefer longer texts
   std::set<int32_t> ends = {};  // end tokens
+  int32_t adapter = 0;          // as SequenceRequest has it
 };
 
 /// A finished continuation of the prompt.

@@ -26,6 +26,13 @@ class BlockPool {
 
   explicit BlockPool(int64_t blocks);
 
+  /// The empty prefix of sequences of an adapter, by its number. Keys and values of one text differ
+  /// by adapter, so that sequences of two adapters share no block.
+  static constexpr Prefix root(int32_t adapter) {
+    constexpr Prefix kAdapters = Prefix{1} << 63;  // prefixes of blocks are counted from 1
+    return adapter == 0 ? 0 : kAdapters | static_cast<Prefix>(adapter);
+  }
+
   /// Looks up the cached block of `tokens` behind the prefix `before` and adds a reference to it.
   /// Returns the block and the prefix that ends with it.
   std::optional<std::pair<int32_t, Prefix>> find(Prefix before, const Tokens& tokens);

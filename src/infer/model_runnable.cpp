@@ -126,8 +126,10 @@ std::shared_ptr<const Runnable> decode_runnable(models::ModelPtr model,
 
 std::shared_ptr<const Runnable> sequences_runnable(models::ModelPtr model,
                                                    std::shared_ptr<const WeightSource> weights,
-                                                   int64_t blocks, DType cache) {
+                                                   int64_t blocks, DType cache,
+                                                   bool chooses_adapters) {
   GraphMaker maker;
+  if (chooses_adapters) maker.inputs.push_back(port_with("adapters", DType::i32, {"tokens"}));
   for (const char* name : {"tokens", "positions", "slots"})
     maker.inputs.push_back(port_with(name, DType::i32, {"tokens"}));
   maker.inputs.push_back(port_with("starts", DType::i32, {"sequences + 1"}));
@@ -135,14 +137,16 @@ std::shared_ptr<const Runnable> sequences_runnable(models::ModelPtr model,
   maker.inputs.push_back(port_with("blocks", DType::i32, {"sequences", "table"}));
   maker.inputs.push_back(port_with("wanted", DType::i32, {"wanted"}));
   maker.outputs = {output_port("logits")};
-  maker.graph = [model, blocks, cache](const std::map<std::string, Type>& inputs) {
+  maker.graph = [model, blocks, cache,
+                 chooses_adapters](const std::map<std::string, Type>& inputs) {
     const Shape& table = type_given(inputs, "blocks").shape;
     return model->decode_sequences({.tokens = type_given(inputs, "tokens").shape.size(0),
                                     .sequences = table.size(0),
                                     .wanted = type_given(inputs, "wanted").shape.size(0),
                                     .table = table.size(1),
                                     .blocks = blocks,
-                                    .cache = cache});
+                                    .cache = cache,
+                                    .chooses_adapters = chooses_adapters});
   };
   maker.weights = std::move(weights);
   maker.summary = summary_of(*model);

@@ -34,10 +34,11 @@ std::shared_ptr<const Runnable> decode_runnable(models::ModelPtr model,
 
 /// Model::decode_sequences() with a pool of `blocks` blocks: the inputs of that graph, of any
 /// number of tokens, sequences and wanted rows, give "logits" [P, V]. The pool is state of the
-/// session that runs it.
+/// session that runs it. `chooses_adapters`: as SequencesBinding has it.
 std::shared_ptr<const Runnable> sequences_runnable(models::ModelPtr model,
                                                    std::shared_ptr<const WeightSource> weights,
-                                                   int64_t blocks, DType cache);
+                                                   int64_t blocks, DType cache,
+                                                   bool chooses_adapters = false);
 
 /// Model::exchange() without a cache: "input_ids" and "attention_mask" i64 [batch_size,
 /// sequence_length], and what else the model's files for other runtimes have.

@@ -25,12 +25,14 @@ constexpr const char* kEmbedModelHelp =
     "ORG/NAME[@REVISION] of the Hugging Face Hub (ORG/NAME:Q4_K_M: a GGUF file), downloaded where "
     "its cache does not have it (default: the newest run)";
 
+constexpr const char* kAdapterHelp =
+    "low-rank adapter to put on the model, as `brrr train --lora-r` or PEFT writes it, and a "
+    "factor of its scale; several are added";
+
 template <typename T>
-void add_adapter_row(OptionTable<T>& t) {
-  t.list("adapter", &T::adapter, false, "FOLDER[=SCALE]...",
-         "low-rank adapter to put on the model, as `brrr train --lora-r` or PEFT writes it, and a "
-         "factor of its scale; several are added",
-         {"lora", "peft"});
+void add_adapter_row(OptionTable<T>& t, const char* value = "FOLDER[=SCALE]...",
+                     const char* help = kAdapterHelp) {
+  t.list("adapter", &T::adapter, false, value, help, {"lora", "peft"});
 }
 
 template <typename T>
@@ -109,15 +111,20 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     OptionTable<O> t;
     t.group("input");
     t.text("model", &O::model, "FOLDER", kGenerateModelHelp, {"out-dir", "model-name-or-path"});
-    add_adapter_row(t);
+    add_adapter_row(
+        t, "[NAME=]FOLDER[=SCALE]...",
+        "low-rank adapter to put on the model, as `brrr train --lora-r` or PEFT writes it, and a "
+        "factor of its scale; several are added, unless lines of --prompts have \"adapter\": then "
+        "each line chooses one by NAME (default: the folder's name), and the others use none");
     t.text("prompt", &O::prompt, "TEXT",
            "text to continue; \"\": begin with the model's begin-of-text token", {"start"});
     t.text("prompt-file", &O::prompt_file, "FILE",
            "read the prompt from a file; -: standard input");
-    t.text("prompts", &O::prompts, "FILE.jsonl",
-           "answer many prompts, several at once: a JSON object with \"prompt\" per line, and "
-           "optionally \"id\" and sampling options of its own; prints a JSON object per answer; -: "
-           "standard input");
+    t.text(
+        "prompts", &O::prompts, "FILE.jsonl",
+        "answer many prompts, several at once: a JSON object with \"prompt\" per line, and "
+        "optionally \"id\", \"adapter\" and sampling options of its own; prints a JSON object per "
+        "answer; -: standard input");
     t.flag("chat", &O::chat,
            "apply the folder's chat template to the prompt; without a prompt, read turns from "
            "standard input, one per line");

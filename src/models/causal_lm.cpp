@@ -192,6 +192,7 @@ Graph CausalModel::decode_sequences(const SequencesBinding& b) const {
     user_error("[{}] a recurrent model does not generate texts side by side", architecture().name);
   BRRR_CHECK(b.tokens > 0 && b.sequences > 0 && b.wanted > 0 && b.blocks > 0 && b.table > 0,
              "a step without tokens, sequences or blocks");
+  BRRR_CHECK(!b.chooses_adapters, "a choice of adapters of a model without any");
   Graph g;
   CausalRows rows = flat_rows(g, {.tokens = b.tokens, .texts = b.sequences});
   rows.blocks = BlockCache{b.blocks, b.cache, g.input("blocks", {b.sequences, b.table}, DType::i32),

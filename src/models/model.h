@@ -103,6 +103,9 @@ struct SequencesBinding {
   int64_t table = 1;      // M, maximum number of blocks of a sequence
   int64_t blocks = 1;     // size of the pool
   DType cache = DType::f32;
+  /// Each token has an adapter of its own, or none; else adapters are added. Only for a model with
+  /// adapters, whose graph has the input "adapters" then (AdaptedModel).
+  bool chooses_adapters = false;
 };
 
 /// The sizes of a graph for other runtimes.

@@ -175,6 +175,88 @@ TEST_F(Adapters, BringTheHeadOfATask) {
   EXPECT_EQ(Json::parse(out_).at("accuracy"), own.at("accuracy"));
 }
 
+TEST_F(Adapters, AreChosenByPrompt) {
+  make_text_base();
+  ASSERT_EQ(run(tuning("poet")), 0) << err_;
+  ASSERT_EQ(run(tuning("lawyer", {"--lora-r", "3", "--lora-targets", "c_fc", "--seed", "5",
+                                  "--learning-rate", "2e-2"})),
+            0)
+      << err_;
+  const fs::path prompts = path("prompts.jsonl");
+  int code = 0;
+  const auto answers = [&](const std::string& lines, const Options& more) {
+    write_file_atomically(prompts, lines);
+    Options options{
+        "generate",      "--model", path("text-base"),  "--prompts", prompts,     "--ordered",
+        "--temperature", "0",       "--max-new-tokens", "20",        "--logprobs"};
+    options.insert(options.end(), more.begin(), more.end());
+    code = run(options);
+    std::vector<Json> list;
+    size_t at = 0;
+    for (size_t end = 0; (end = out_.find('\n', at)) != std::string::npos; at = end + 1)
+      list.push_back(Json::parse(out_.substr(at, end - at)));
+    return list;
+  };
+  const std::string poet = path("poet"), lawyer = path("lawyer");
+  const std::string plain = "{\"prompt\": \"The sea\"}\n";
+  const std::string named =
+      "{\"prompt\": \"The sea\", \"adapter\": \"poet\"}\n"
+      "{\"prompt\": \"The sea\", \"adapter\": \"judge\"}\n"
+      "{\"prompt\": \"The sea\", \"adapter\": null}\n" +
+      plain;
+  const auto mixed = answers(named, {"--adapter", poet, "--adapter", "judge=" + lawyer});
+  ASSERT_EQ(code, 0) << err_;
+  ASSERT_EQ(mixed.size(), 4u);
+  EXPECT_NE(err_.find("judge: 1 text"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("no adapter: 2 texts"), std::string::npos) << err_;
+  const auto expect_same_text = [&](const Json& got, const Options& alone) {
+    const auto expected = answers(plain, alone);
+    ASSERT_EQ(code, 0) << err_;
+    EXPECT_FALSE(expected[0].contains("adapter"));
+    EXPECT_EQ(got.at("ids"), expected[0].at("ids"));
+    for (size_t i = 0; i < got.at("logprobs").size(); ++i)
+      EXPECT_NEAR(got["logprobs"][i].get<double>(), expected[0]["logprobs"][i].get<double>(), 1e-5);
+  };
+  EXPECT_EQ(mixed[0].at("adapter"), "poet");
+  EXPECT_EQ(mixed[1].at("adapter"), "judge");
+  EXPECT_TRUE(mixed[2].at("adapter").is_null());
+  EXPECT_EQ(mixed[2].at("logprobs"), mixed[3].at("logprobs"));
+  EXPECT_NE(mixed[0].at("logprobs"), mixed[1].at("logprobs"));
+  expect_same_text(mixed[0], {"--adapter", poet});
+  expect_same_text(mixed[1], {"--adapter", lawyer});
+  expect_same_text(mixed[3], {});
+  // A factor of the scale; without the key adapters are added.
+  const auto half =
+      answers(named, {"--adapter", poet + "=0.5", "--adapter", "judge=" + lawyer + "=0"});
+  ASSERT_EQ(code, 0) << err_;
+  EXPECT_EQ(half[1].at("logprobs"), half[2].at("logprobs"));
+  expect_same_text(half[0], {"--adapter", poet + "=0.5"});
+
+  // Lines that name no adapter that there is.
+  const auto some = answers(
+      "{\"prompt\": \"a\", \"adapter\": \"poem\"}\n"
+      "{\"prompt\": \"a\", \"adapter\": 3}\n"
+      "{\"prompt\": \"a\", \"adapter\": \"poet\"}\n",
+      {"--adapter", poet, "--adapter", lawyer});
+  EXPECT_EQ(code, 1);
+  EXPECT_EQ(some.size(), 1u);
+  EXPECT_NE(err_.find("line 1: \"adapter\": there is no \"poem\"; there are: poet, lawyer"),
+            std::string::npos)
+      << err_;
+  EXPECT_NE(err_.find("line 2: \"adapter\" must be the name of an adapter or null; found 3"),
+            std::string::npos)
+      << err_;
+  EXPECT_TRUE(answers(named, {}).size() == 2u && code == 1) << err_;
+  EXPECT_NE(err_.find("there is none; name its folder by --adapter FOLDER"), std::string::npos);
+  EXPECT_TRUE(answers(named, {"--adapter", poet, "--adapter", "poet=" + lawyer}).empty());
+  EXPECT_NE(err_.find("two are called 'poet'"), std::string::npos) << err_;
+  ASSERT_EQ(run(tuning("saved", {"--max-steps", "2", "--lora-modules-to-save", "wte"})), 0) << err_;
+  EXPECT_TRUE(answers(named, {"--adapter", path("saved"), "--adapter", poet}).empty());
+  EXPECT_NE(err_.find("the adapter saved has a trained copy of transformer.wte.weight"),
+            std::string::npos)
+      << err_;
+}
+
 TEST_F(Adapters, AreRefusedByName) {
   make_text_base();
   expect_refused(tuning("r", {"--lora-r", "0"}), "lora-r");

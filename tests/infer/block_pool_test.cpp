@@ -48,6 +48,15 @@ TEST(BlockPool, FindsAPrefixWhileItIsReferencedAndAfterwards) {
   EXPECT_EQ(pool.find(0, tokens_of(1))->first, first);  // not evicted in between
 }
 
+TEST(BlockPool, TextsOfTwoAdaptersShareNoBlock) {
+  BlockPool pool(4);
+  for (const int32_t adapter : {0, 1, 2}) {
+    EXPECT_FALSE(pool.find(BlockPool::root(adapter), tokens_of(1)));
+    pool.cache(*pool.take(0, -1), BlockPool::root(adapter), tokens_of(1));
+    EXPECT_TRUE(pool.find(BlockPool::root(adapter), tokens_of(1)));
+  }
+}
+
 TEST(BlockPool, EvictsTheLeastRecentlyUsedBlock) {
   BlockPool pool(3);
   std::vector<int32_t> blocks;

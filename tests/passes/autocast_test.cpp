@@ -204,6 +204,10 @@ TEST(LowParameters, WidensWhereF32IsMeant) {
   const Graph out = low_parameters(g, DType::bf16);
   verify(out);
   for (const Output& o : out.outputs()) EXPECT_EQ(out.type(o.value).dtype, f32) << o.name;
+  size_t joined_in_low = 0;  // parameters side by side are moved as they lie
+  for (const Node& node : out.nodes())
+    joined_in_low += is(node, Op::concat) && node.results[0].dtype == DType::bf16;
+  EXPECT_EQ(joined_in_low, 1u);
   auto in = test::random_inputs(g, 5, -1, 1, 1);
   for (auto& [name, tensor] : in)
     for (double& x : tensor.data) x = rounded_to(DType::bf16, x);

@@ -277,6 +277,12 @@ void check_base(const fs::path& adapter, const AdaptedParts& parts, const models
          recorded.name, base_at.string());
 }
 
+/// The last part of a path: "poet" of "adapters/poet/".
+std::string folder_name(const fs::path& folder) {
+  const fs::path whole = fs::absolute(folder).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
 }  // namespace
 
 bool holds_adapter(const fs::path& folder) {
@@ -286,16 +292,23 @@ bool holds_adapter(const fs::path& folder) {
 
 ChosenAdapter parse_adapter(const std::string& text) {
   ChosenAdapter adapter{text};
-  const size_t at = text.rfind('=');
-  std::error_code ignored;
-  if (at != std::string::npos && !fs::exists(text, ignored)) {
-    adapter.folder = text.substr(0, at);
-    try {
-      adapter.weight = parse_real(text.substr(at + 1), {.low = -1e6, .high = 1e6});
-    } catch (const UserError& e) {
-      usage_error("--adapter {}: expected FOLDER or FOLDER=SCALE; {}", text, e.what());
-    }
+  const size_t last = text.rfind('=');
+  // The name of a folder may have a '='.
+  if (last == std::string::npos || exists_at(text)) return adapter;
+  std::string rest = text.substr(0, last);
+  try {
+    adapter.weight = parse_real(text.substr(last + 1), {.low = -1e6, .high = 1e6});
+  } catch (const UserError& e) {
+    if (exists_at(rest))
+      usage_error("--adapter {}: expected [NAME=]FOLDER[=SCALE]; {}", text, e.what());
+    rest = text;
   }
+  const size_t first = rest.find('=');
+  if (first != std::string::npos && first > 0 && !exists_at(rest)) {
+    adapter.name = rest.substr(0, first);
+    rest = rest.substr(first + 1);
+  }
+  adapter.folder = rest;
   return adapter;
 }
 
@@ -307,6 +320,7 @@ std::vector<ChosenAdapter> parse_adapters(const std::vector<std::string>& texts)
     if (!fs::is_directory(adapter.folder, ignored))
       user_error("--adapter {}: there is no such folder; expected one with {} and {}", text,
                  kAdapterConfig, kAdapterWeights);
+    if (adapter.name.empty()) adapter.name = folder_name(adapter.folder);
     // The newest checkpoint of a run.
     if (!exists_at(adapter.folder / kAdapterConfig))
       adapter.folder = find_model(adapter.folder.string());
@@ -373,6 +387,7 @@ ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> chose
         read_adapter_tensors(adapter.folder, *base.definition,
                              chosen.size() == 1 ? "" : std::to_string(adapters.size() + 1));
     tensors.adapter.weight = adapter.weight;
+    tensors.adapter.title = adapter.name.empty() ? folder_name(adapter.folder) : adapter.name;
     adapters.push_back(tensors.adapter);
     parts->adapters.push_back(std::move(tensors));
     check_base(adapter.folder, *parts, *of_files, base.folder);

@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "models/freeze.h"
+#include "passes/adapters/choose_adapters.h"
 
 namespace brrr::models {
 namespace {
@@ -18,7 +19,9 @@ AdaptedModel::AdaptedModel(ModelPtr base, std::vector<Adapter> adapters)
     : base_(std::move(base)), adapters_(std::move(adapters)) {
   BRRR_CHECK(base_->adapted() == nullptr, "adapters over a model that has adapters");
   std::map<std::string, int> with_factor, all;
+  int64_t number = 0;
   for (const Adapter& adapter : adapters_) {
+    ++number;
     for (const AdaptedLayer& adapted : adapter.layers) {
       const LinearLayer& layer = adapted.layer;
       ProductAdapter p{.weight = layer.weight,
@@ -27,7 +30,8 @@ AdaptedModel::AdaptedModel(ModelPtr base, std::vector<Adapter> adapters)
                        .rank = adapted.rank,
                        .scale = adapter.scale_of(adapted),
                        .dropout = adapter.dropout,
-                       .stream = kFirstStream + std::ssize(products_)};
+                       .stream = kFirstStream + std::ssize(products_),
+                       .number = number};
       if (adapted.has_factor) p.factor = adapter.factor_of(layer);
       with_factor[layer.module] += adapted.has_factor ? 1 : 0;
       if (++all[layer.module] > 1 && with_factor[layer.module] > 0)
@@ -60,6 +64,21 @@ ModelPtr AdaptedModel::with_picture_loss(const PictureLoss& loss) const {
   PictureLoss frozen = loss;
   frozen.keeps_statistics = true;
   return over(base_->with_picture_loss(frozen));
+}
+
+void AdaptedModel::check_choosable() const {
+  for (const Adapter& adapter : adapters_) {
+    std::string what;
+    if (!adapter.saved.empty()) what = "a trained copy of " + *adapter.saved.begin();
+    for (const AdaptedLayer& layer : adapter.layers)
+      if (what.empty() && layer.has_factor) what = "a factor (DoRA) of " + layer.layer.module;
+    if (!what.empty())
+      user_error(
+          "the adapter {} has {}, which texts of other adapters would share: write it as a model "
+          "of "
+          "its own (`brrr merge`) and generate its texts apart",
+          adapter.title, what);
+  }
 }
 
 ModelPtr AdaptedModel::over(ModelPtr base) const {
@@ -99,9 +118,13 @@ void AdaptedModel::declare(Parameters& p) const {
     }
 }
 
-Graph AdaptedModel::adapted_graph(Graph graph, AdapterUse use) const {
+void AdaptedModel::freeze_base(Graph& graph) const {
   for (const NodeId id : graph.inputs(InputKind::parameter))
     if (!trained_.contains(graph.input_name(id))) put_below_adapters(graph, id);
+}
+
+Graph AdaptedModel::adapted_graph(Graph graph, AdapterUse use) const {
+  freeze_base(graph);
   return add_adapters(graph, products_, use);
 }
 
@@ -130,7 +153,14 @@ Graph AdaptedModel::decode(const DecodeBinding& binding) const {
   return adapted_graph(base_->decode(binding), AdapterUse::inference);
 }
 Graph AdaptedModel::decode_sequences(const SequencesBinding& binding) const {
-  return adapted_graph(base_->decode_sequences(binding), AdapterUse::inference);
+  if (!binding.chooses_adapters)
+    return adapted_graph(base_->decode_sequences(binding), AdapterUse::inference);
+  check_choosable();
+  SequencesBinding of_base = binding;
+  of_base.chooses_adapters = false;
+  Graph graph = base_->decode_sequences(of_base);
+  freeze_base(graph);
+  return add_chosen_adapters(graph, products_);
 }
 Graph AdaptedModel::exchange(const ExchangeBinding& binding) const {
   return adapted_graph(base_->exchange(binding), AdapterUse::inference);

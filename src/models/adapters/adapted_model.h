@@ -23,6 +23,9 @@ class AdaptedModel final : public Model {
   const std::set<std::string>& trained() const { return trained_; }
   /// Elements of those.
   int64_t trained_count() const;
+  /// Throws UserError where texts cannot choose among the adapters (SequencesBinding): one of them
+  /// has a factor or a trained copy of a parameter, which would change the others.
+  void check_choosable() const;
 
   const AdaptedModel* adapted() const override { return this; }
   const Architecture& architecture() const override { return base_->architecture(); }
@@ -64,6 +67,7 @@ class AdaptedModel final : public Model {
  private:
   ModelPtr over(ModelPtr base) const;
   Graph adapted_graph(Graph graph, AdapterUse use) const;
+  void freeze_base(Graph& graph) const;
 
   ModelPtr base_;
   std::vector<Adapter> adapters_;

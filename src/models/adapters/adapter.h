@@ -44,6 +44,8 @@ struct AdaptedLayer {
 struct Adapter {
   /// Infix of the parameters' names where a model has several adapters; "": none.
   std::string name = {};
+  /// What the user calls it, where texts choose their adapters; by default its folder's name.
+  std::string title = {};
   std::vector<AdaptedLayer> layers = {};
   std::set<std::string> saved = {};  // parameters that are trained as a whole
   double dropout = 0;                // of what A multiplies, in training

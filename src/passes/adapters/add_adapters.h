@@ -22,6 +22,7 @@ struct ProductAdapter {
   int64_t stream = 0;       // of this dropout
   std::string factor = {};  // f32 [out]: multiplies x W + s (x Aᵀ) Bᵀ, as DoRA does; "": none
   bool is_trained = true;   // A and B; the factor never is
+  int64_t number = 0;       // of the adapter where rows choose (choose_adapters.h); from 1
 };
 
 /// Name of a boolean attribute of inputs: A, B or a factor of an adapter, which stays a float where

@@ -56,13 +56,15 @@ Graph low_parameters(const Graph& in, DType low, LowParameters which, Notes* not
       continue;
     }
     std::vector<Value> operands = r.operands(id);
-    const bool moves = !node.operands.empty() && is_low(node.operands[0]) &&
-                       node.op->op_class == OpClass::movement && !is(node, Op::cast) &&
-                       std::ranges::none_of(node.operands.begin() + 1, node.operands.end(), is_f32);
+    // What moves parameters and nothing else that is f32 gives a result in 16 bits, too.
+    const bool moves =
+        !node.operands.empty() && is_low(node.operands[0]) &&
+        node.op->op_class == OpClass::movement && !is(node, Op::cast) &&
+        std::ranges::all_of(node.operands, [&](ValueId v) { return is_low(v) || !is_f32(v); });
     std::vector<ValueId> ids;
     for (size_t i = 0; i < operands.size(); ++i) {
       Value v = operands[i];
-      if (is_low(node.operands[i]) && !(moves && i == 0)) {
+      if (is_low(node.operands[i]) && !moves) {
         const auto [at, fresh] = wide.try_emplace(v.id);
         if (fresh) at->second = cast(v, DType::f32);
         v = at->second;
