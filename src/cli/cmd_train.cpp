@@ -47,7 +47,7 @@ std::string use_of(const train::TrainResult& r) {
   switch (r.task.head) {
     case models::Head::next_token:
       return fmt::format("{} generate --model {}{}", program, model,
-                         train::learns_chat(r.options) ? " --chat" : "");
+                         train::renders_conversations(r.options) ? " --chat" : "");
     case models::Head::masked_token:
       return fmt::format("echo 'A text with a [MASK] in it.' | {} fill-mask --model {}", program,
                          model);
@@ -80,7 +80,8 @@ void print_summary(const train::TrainResult& r) {
     const bool was_better = r.best_step >= 0 && r.best_step < r.steps && !r.ends_with_best &&
                             *r.best_val_loss < *r.val_loss;
     tell("validation {} on {}{}\n", score.str(),
-         counted(r.val_tokens, r.task.labels.empty()                        ? "token"
+         counted(r.val_tokens, train::learns_preferences(r.options)         ? "pair"
+                               : r.task.labels.empty()                      ? "token"
                                : of_pictures                                ? "picture"
                                : r.task.head == models::Head::token_classes ? "word"
                                                                             : "text"),

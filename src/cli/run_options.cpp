@@ -258,6 +258,7 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
   const bool reads_text = run.model == nullptr || run.model->task().labels.empty();
   if (reads_text && (wants == WantsData::if_there || !o.text.empty() || !o.data.empty()))
     run.data = open_data(o, run.folder.string());
+  if (run.data) train::shorten_context(o, *run.data);
   if (run.folder.empty()) {
     const auto learnt = train::learnt_tokenizer(o.tokenizer);
     run.model = train::model_of(o, run.data           ? run.data->tokenizer->vocab_size()

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <map>
 #include <optional>
 
@@ -10,7 +9,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/sha256.h"
-#include "base/threads/parallel.h"
+#include "base/threads/parallel_tasks.h"
 #include "data/corpus.h"
 #include "data/prepare_output.h"
 #include "data/prepare_plan.h"
@@ -238,17 +237,8 @@ void Prepare::encode_piece(const Piece& piece, std::vector<int32_t>& ids) const 
 }
 
 void Prepare::encode(Wave& wave) const {
-  std::vector<std::exception_ptr> errors(wave.pieces.size());
-  parallel_chunks(static_cast<int64_t>(wave.pieces.size()), [&](int64_t c) {
-    const auto i = static_cast<size_t>(c);
-    try {
-      encode_piece(wave.pieces[i], wave.ids[i]);
-    } catch (...) {  // the first in the text is thrown
-      errors[i] = std::current_exception();
-    }
-  });
-  for (const std::exception_ptr& error : errors)  // the first in the text, whatever the threads did
-    if (error) std::rethrow_exception(error);
+  parallel_tasks(std::ssize(wave.pieces),
+                 [&](size_t i) { encode_piece(wave.pieces[i], wave.ids[i]); });
 }
 
 void Prepare::write(const Wave& wave) {

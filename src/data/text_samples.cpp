@@ -1,10 +1,9 @@
 #include "data/text_samples.h"
 
-#include <exception>
 #include <numeric>
 
 #include "base/errors.h"
-#include "base/threads/parallel.h"
+#include "base/threads/parallel_tasks.h"
 
 namespace brrr::io {
 namespace {
@@ -27,28 +26,12 @@ std::vector<Stretch> pieces_of(const TextFiles& text, const CutRule& rule) {
   return pieces;
 }
 
-/// body(i) for each piece, in parallel; throws the error of the first that failed.
-template <typename Body>
-void for_each_piece(size_t count, Body&& body) {
-  std::vector<std::exception_ptr> errors(count);
-  parallel_chunks(static_cast<int64_t>(count), [&](int64_t chunk) {
-    const auto i = static_cast<size_t>(chunk);
-    try {
-      body(i);
-    } catch (...) {  // the first in the text is thrown
-      errors[i] = std::current_exception();
-    }
-  });
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
-}
-
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_char_tokenizer(const TextFiles& text) {
   const std::vector<Stretch> pieces = pieces_of(text, CutRule::at_words());
   std::vector<std::string> characters(pieces.size());
-  for_each_piece(pieces.size(), [&](size_t i) {
+  parallel_tasks(std::ssize(pieces), [&](size_t i) {
     const auto [file, begin, end] = pieces[i];
     const auto of_piece = make_char_tokenizer(text.read(file, begin, end));
     std::vector<int32_t> ids(static_cast<size_t>(of_piece->vocab_size()));
@@ -77,7 +60,7 @@ std::string sample_text(const TextFiles& text, uint64_t bytes) {
 std::vector<int32_t> encode_all(const TextFiles& text, const Tokenizer& tokenizer) {
   const std::vector<Stretch> pieces = pieces_of(text, tokenizer.cut_rule());
   std::vector<std::vector<int32_t>> parts(pieces.size());
-  for_each_piece(pieces.size(), [&](size_t i) {
+  parallel_tasks(std::ssize(pieces), [&](size_t i) {
     const auto [file, begin, end] = pieces[i];
     tokenizer.encode(text.read(file, begin, end), {.inside = begin > 0}, parts[i]);
   });

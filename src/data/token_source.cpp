@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <map>
 
 #include "base/errors.h"
 #include "base/sha256.h"
 #include "base/threads/parallel.h"
+#include "base/threads/parallel_tasks.h"
 #include "data/shard_record.h"
 
 namespace brrr::io {
@@ -69,19 +69,11 @@ void check_shards(const std::vector<MappedFile>& files) {
     const fs::path folder = file.path().parent_path();
     if (!records.contains(folder)) records[folder] = shard_records(folder);
   }
-  std::vector<std::exception_ptr> errors(files.size());
-  parallel_chunks(static_cast<int64_t>(files.size()), [&](int64_t chunk) {
-    const auto i = static_cast<size_t>(chunk);
+  parallel_tasks(std::ssize(files), [&](size_t i) {
     const fs::path& path = files[i].path();
-    try {
-      for (const ShardRecord& record : records.at(path.parent_path()))
-        if (record.file == path.filename()) check_shard(files[i], record);
-    } catch (...) {  // the first in the text is thrown
-      errors[i] = std::current_exception();
-    }
+    for (const ShardRecord& record : records.at(path.parent_path()))
+      if (record.file == path.filename()) check_shard(files[i], record);
   });
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
 }
 
 }  // namespace

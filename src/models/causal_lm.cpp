@@ -6,6 +6,7 @@
 #include "models/causal_text.h"
 #include "models/exchange_names.h"
 #include "models/layers.h"
+#include "models/preference_loss.h"
 #include "ops/ops.h"
 
 namespace brrr::models {
@@ -121,8 +122,7 @@ CausalRows CausalModel::flat_rows(Graph& g, const FlatBinding& binding) const {
   return rows;
 }
 
-Graph CausalModel::flat_loss(const FlatBinding& binding) const {
-  Graph g;
+CausalModel::FlatLosses CausalModel::flat_losses(Graph& g, const FlatBinding& binding) const {
   const CausalRows rows = flat_rows(g, binding);
   const Value targets = g.input("targets", {binding.tokens}, DType::i32);
   const Value scale = g.input("loss_scale", {}, DType::f32);
@@ -132,7 +132,23 @@ Graph CausalModel::flat_loss(const FlatBinding& binding) const {
   const auto net = build(parameters, key, head());
   const Value logits = net->logits(net->trunk(rows));
   Scope scope(g, "loss");
-  g.output("loss", sum(cross_entropy(logits, targets).losses, {0}) * scale);
+  return {targets, *rows.starts, scale, cross_entropy(logits, targets).losses};
+}
+
+Graph CausalModel::flat_loss(const FlatBinding& binding) const {
+  Graph g;
+  const FlatLosses all = flat_losses(g, binding);
+  Scope scope(g, "loss");
+  g.output("loss", sum(all.losses, {0}) * all.scale);
+  return g;
+}
+
+Graph CausalModel::preference_loss(const FlatBinding& binding, const PreferenceLoss& loss) const {
+  Graph g;
+  const FlatLosses all = flat_losses(g, binding);
+  const Value reference = g.input("reference", {binding.texts}, DType::f32);
+  Scope scope(g, "loss");
+  add_preference_loss(g, all.losses, all.targets, all.starts, reference, all.scale, loss);
   return g;
 }
 

@@ -153,6 +153,7 @@ class CausalModel : public Model {
   Graph decode_sequences(const SequencesBinding& binding) const final;
   bool has_flat_loss() const final { return !is_recurrent(sizes()); }
   Graph flat_loss(const FlatBinding& binding) const final;
+  Graph preference_loss(const FlatBinding& binding, const PreferenceLoss& loss) const final;
   Graph exchange(const ExchangeBinding& binding) const final;
   /// Classes and values of texts: the state of the last token and a linear layer (causal_text.h).
   ModelPtr with_task(const Task& task) const final;
@@ -170,6 +171,12 @@ class CausalModel : public Model {
   void check_length(Dim length) const;
   /// Appends the inputs "tokens", "positions" and "starts" of concatenated sequences.
   CausalRows flat_rows(Graph& g, const FlatBinding& binding) const;
+  /// What losses of concatenated sequences are made of.
+  struct FlatLosses {
+    Value targets, starts, scale;
+    Value losses;  // [N], of each token
+  };
+  FlatLosses flat_losses(Graph& g, const FlatBinding& binding) const;
 };
 
 }  // namespace brrr::models

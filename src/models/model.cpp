@@ -106,6 +106,9 @@ Graph Model::flat(const FlatBinding&) const {
 Graph Model::flat_loss(const FlatBinding&) const {
   throw InternalError("flat_loss() of " + architecture().name);
 }
+Graph Model::preference_loss(const FlatBinding&, const PreferenceLoss&) const {
+  throw InternalError("preference_loss() of " + architecture().name);
+}
 Graph Model::flat_scored(const FlatBinding& binding) const { return flat_loss(binding); }
 
 KeyValues preset_values(std::string_view command_line) {

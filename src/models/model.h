@@ -23,6 +23,7 @@
 namespace brrr::models {
 
 struct Architecture;
+struct PreferenceLoss;
 class AdaptedModel;
 
 /// The pictures that a model takes, [B, channels, height, width].
@@ -190,6 +191,10 @@ class Model {
   virtual Graph flat_loss(const FlatBinding& binding) const;
   /// flat_loss() without dropout, and with the outputs of scored().
   virtual Graph flat_scored(const FlatBinding& binding) const;
+  /// The loss of pairs of concatenated texts, in training and evaluation (preference_loss.h has its
+  /// outputs). Inputs are those of flat_loss() and "reference" f32 [R]; "loss_scale" is 1 / pairs.
+  /// Models that continue texts and have flat_loss() implement it.
+  virtual Graph preference_loss(const FlatBinding& binding, const PreferenceLoss& loss) const;
   /// Inputs "tokens" [B, T] i32 and "position" i32[], the index of the first of them. Output
   /// "logits" [B, V] of the last token; the cache is state.
   virtual Graph decode(const DecodeBinding& binding) const = 0;

@@ -18,6 +18,7 @@
 #include "train/dataset_tokenizer.h"
 #include "train/fit.h"
 #include "train/parts.h"
+#include "train/preferences/preference_data.h"
 
 namespace brrr::train {
 namespace {
@@ -286,25 +287,35 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
 }  // namespace
 
 bool by_document(const TrainOptions& options) {
-  if (learns_labels(options)) return false;
+  if (learns_labels(options) || learns_preferences(options)) return false;
   return options.sampling == "documents" || options.sampling == "group_by_length";
 }
 
 bool packs_documents(const TrainOptions& options) { return options.pack == "documents"; }
 
+bool joins_sequences(const TrainOptions& options) {
+  return packs_documents(options) || learns_preferences(options);
+}
+
+int64_t row_tokens(const TrainOptions& options) {
+  return learns_preferences(options) ? 2 * options.context : options.context;
+}
+
 int64_t sequences_per_row(const TrainOptions& options) {
+  if (learns_preferences(options)) return 2;
   constexpr int64_t kTokens = 4;  // average length below which documents may not fill a row
   return packs_documents(options) ? std::max<int64_t>(1, options.context / kTokens) : 1;
 }
 
 std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64_t rows) {
-  if ((!learns_labels(options) && !by_document(options)) || learns_pictures(options)) return {};
-  if (packs_documents(options)) {
-    // Packed rows are at least half full on average.
-    std::vector<int64_t> lengths = io::flat_lengths(rows * options.context);
-    std::erase_if(lengths, [&](int64_t n) { return 2 * n < lengths.back(); });
+  if (joins_sequences(options)) {
+    // Packed rows are at least half full on average. Pairs may be much shorter than the context.
+    const int64_t least = learns_preferences(options) ? 16 : 2;
+    std::vector<int64_t> lengths = io::flat_lengths(rows * row_tokens(options));
+    std::erase_if(lengths, [&](int64_t n) { return least * n < lengths.back(); });
     return lengths;
   }
+  if ((!learns_labels(options) && !by_document(options)) || learns_pictures(options)) return {};
   if (flat) return io::flat_lengths(rows * options.context);
   return learns_labels(options) ? io::padded_lengths(options.context)
                                 : io::quarter_lengths(options.context);
@@ -339,6 +350,8 @@ std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& option
   if (pictures) return pictures->train(options);
   if (task)
     return std::make_unique<io::LabelledBatches>(task->train, task->name, options, task->labels);
+  if (!pairs.empty())
+    return std::make_unique<io::PreferenceBatches>(train, pairs, learnt, reference.train, options);
   const io::BatchOptions text = masks ? io::MaskedBatches::options_for_text(options) : options;
   std::unique_ptr<io::BatchSource> source;
   if (!documents.empty())
@@ -354,6 +367,9 @@ std::unique_ptr<io::BatchSource> Dataset::val_batches(const io::BatchOptions& op
   if (pictures) return pictures->val(options);
   if (task)
     return std::make_unique<io::LabelledBatches>(task->val, task->val_name, options, task->labels);
+  if (!val_pairs.empty())
+    return std::make_unique<io::PreferenceBatches>(val, val_pairs, val_learnt, reference.validation,
+                                                   options);
   if (!val_documents.empty())
     return std::make_unique<io::DocumentBatches>(val, val_documents, options, val_learnt);
   const io::BatchOptions text = masks ? io::MaskedBatches::options_for_text(options) : options;
@@ -376,11 +392,24 @@ int64_t Dataset::cached_bytes(const io::LoaderOptions& options, int64_t rows) co
     return (options.flat ? kRowBytes + kPackedBytes : kRowBytes) *
            io::document_rows(documents, options.context);
   }
+  if (!pairs.empty())
+    return static_cast<int64_t>((pairs.size() + val_pairs.size()) * 2 * sizeof(float));
   if (!stream) return 0;
   constexpr int64_t kEncodingBytes = int64_t{16} << 10;  // stack and heap of a thread
   constexpr int64_t kTokenBytes = 12;                    // the text of a token, and its id twice
   return io::StreamBatches(*stream, *tokenizer, options).cache_bytes(rows, options.workers) +
          options.workers * (kEncodingBytes + options.context * kTokenBytes);
+}
+
+void shorten_context(TrainOptions& options, const Dataset& dataset) {
+  if (dataset.pairs.empty() || options.was_given("context") || options.wants_resume()) return;
+  constexpr int64_t kStep = 8;
+  int64_t longest = 1;
+  for (const auto* pairs : {&dataset.pairs, &dataset.val_pairs})
+    for (const io::PreferencePair& pair : *pairs)
+      for (const io::Document& d : {pair.chosen, pair.rejected})
+        longest = std::max(longest, d.end - d.begin - 1);
+  options.context = std::min(options.context, round_up(longest, kStep));
 }
 
 Dataset picture_dataset(TaskPictures pictures) {
@@ -420,6 +449,7 @@ Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& 
 
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder) {
   if (learns_chat(options)) return chat_dataset(options, tokenizer_folder);
+  if (learns_preferences(options)) return preference_dataset(options, tokenizer_folder);
   if (!options.data.empty() && io::holds_images(options.data[0]))
     usage_error("{} holds pictures with classes; to learn them add --task images", options.data[0]);
   if (!options.data.empty()) return from_shards(options, tokenizer_folder);

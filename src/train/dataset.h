@@ -8,10 +8,12 @@
 #include "data/document_batches.h"
 #include "data/loader.h"
 #include "data/masked_batches.h"
+#include "data/preference_batches.h"
 #include "data/text_files.h"
 #include "data/token_source.h"
 #include "text/tokenizer.h"
 #include "train/options.h"
+#include "train/preferences/reference_scores.h"
 #include "train/tasks/picture_data.h"
 #include "train/tasks/task_data.h"
 
@@ -24,9 +26,13 @@ struct Dataset {
   std::unique_ptr<io::TextFiles> stream;  // instead of `train`: text, tokenised while training
   /// Documents of `train` (--sampling by document) and of `val` (--pack documents).
   std::vector<io::Document> documents, val_documents;
-  /// Loss masks of `train` and `val`: 1 for each token that is scored as a target (--task chat). An
-  /// empty mask scores all tokens.
+  /// Loss masks of `train` and `val`: 1 for each token that is scored as a target (--task chat and
+  /// dpo). An empty mask scores all tokens.
   std::vector<uint8_t> learnt, val_learnt;
+  /// Pairs of sequences of `train` and `val` (--task dpo), and what the reference says of them:
+  /// empty until it is computed.
+  std::vector<io::PreferencePair> pairs, val_pairs;
+  ReferenceScores reference;
   bool has_val = true;
   std::string sample_prompt;  // of the data: what samples answer; "": they begin a text
   std::string description;    // one line for the user
@@ -59,11 +65,19 @@ struct Dataset {
 bool by_document(const TrainOptions& options);
 /// Whether several documents share a row (--pack documents).
 bool packs_documents(const TrainOptions& options);
-/// Returns the maximum number of documents in a row; 1 if they are not packed.
+/// Whether a row is several sequences of a text: packed documents, or a pair (--task dpo).
+bool joins_sequences(const TrainOptions& options);
+/// Returns the maximum number of tokens of a row: the context, or that of both sequences of a pair.
+int64_t row_tokens(const TrainOptions& options);
+/// Returns the maximum number of sequences in a row: of packed documents, or 2 of a pair; else 1.
 int64_t sequences_per_row(const TrainOptions& options);
 /// Returns the allowed sizes of a batch of `rows` rows (io::BatchOptions::lengths); empty: one
 /// size.
 std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64_t rows);
+
+/// Where no context was given and pairs are the data: makes the context as short as the longest
+/// sequence allows, because memory is planned for it.
+void shorten_context(TrainOptions& options, const Dataset& dataset);
 
 /// Reads, tokenises and splits as the options say. The last `val_fraction` of a text, by
 /// characters, is validation (nanoGPT's split); beside a stream at most 8 MiB of it.

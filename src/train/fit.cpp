@@ -10,10 +10,12 @@
 #include "base/memory.h"
 #include "machine/device.h"
 #include "models/freeze.h"
+#include "models/preference_loss.h"
 #include "passes/memory/rematerialize.h"
 #include "runtime/ranks/collectives.h"
 #include "train/dataset.h"
 #include "train/options/lora_options.h"
+#include "train/options/preference_options.h"
 #include "train/options/rank_options.h"
 #include "train/text_samples.h"
 #include "train/trainer.h"
@@ -162,21 +164,26 @@ bool better(const Plan& a, const Plan& b) {
 std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& model,
                                      std::shared_ptr<Communicator> communicator) {
   const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
-  const bool flat = trains_flat(o, model);
+  const bool flat = trains_flat(o, model), pairs = learns_preferences(o);
   const int64_t per_row = sequences_per_row(o);
   // `length`: tokens of a padded row, or of a whole flat batch.
   const auto loss_graph = [&](int64_t length) {
-    Graph graph = flat ? model.flat_loss({length, o.batch_size * per_row, std::nullopt, o.context})
-                       : model.loss(o.batch_size, length);
+    const models::FlatBinding binding{length, o.batch_size * per_row, std::nullopt, o.context};
+    Graph graph = pairs  ? model.preference_loss(binding, preference_loss_of(o))
+                  : flat ? model.flat_loss(binding)
+                         : model.loss(o.batch_size, length);
     models::freeze(graph, frozen);
     return graph;
   };
   const auto eval_graph = [&](int64_t length) {
-    return flat ? model.flat_scored({length, o.eval_batch_size * per_row, std::nullopt, o.context})
-                : model.scored(o.eval_batch_size, length);
+    const models::FlatBinding binding{length, o.eval_batch_size * per_row, std::nullopt, o.context};
+    return pairs  ? model.preference_loss(binding, preference_loss_of(o))
+           : flat ? model.flat_scored(binding)
+                  : model.scored(o.eval_batch_size, length);
   };
-  const auto longest = [&](int64_t rows) { return flat ? rows * o.context : o.context; };
+  const auto longest = [&](int64_t rows) { return flat ? rows * row_tokens(o) : o.context; };
   SessionOptions how = session_options(o);
+  if (pairs) how.figures = models::preference_figures();
   // The base of an adapter is not written, and products read it in 16 bits.
   if (model.adapted() != nullptr && how.precision == DType::bf16) how.base_dtype = DType::bf16;
   how.base_quantization = quantization_of_base(o);
@@ -189,9 +196,9 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
                                            eval_graph(longest(o.eval_batch_size)), backend, how);
   for (const int64_t length : batch_lengths(o, flat, o.batch_size))
     if (length < longest(o.batch_size)) session->add_shorter(loss_graph(length));
-  // Tasks and packed documents are evaluated on batches of all sizes, other language models on
-  // windows.
-  if (learns_labels(o) || packs_documents(o))
+  // Tasks, packed documents and pairs are evaluated on batches of all sizes, other language models
+  // on windows.
+  if (learns_labels(o) || joins_sequences(o))
     for (const int64_t length : batch_lengths(o, flat, o.eval_batch_size))
       if (length < longest(o.eval_batch_size)) session->add_shorter_evaluation(eval_graph(length));
   if (o.writes_samples()) session->add_decode(sampling_graph(o, model));

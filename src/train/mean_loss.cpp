@@ -21,7 +21,7 @@ using MakeBatches = std::function<std::unique_ptr<io::BatchSource>(const io::Bat
 io::LoaderOptions loader_of_evaluation(const TrainOptions& options, int64_t vocabulary) {
   io::LoaderOptions l;
   l.batch = options.eval_batch_size;
-  l.context = options.context;
+  l.context = row_tokens(options);
   l.seed = static_cast<uint32_t>(options.seed) ^ 0x0e7a1u;
   l.vocab = vocabulary;
   l.mode = io::Sampling::kSequential;
@@ -76,11 +76,7 @@ class SetName {
 Score score_of(Session& session, const models::Model& model, const MakeBatches& make,
                const TrainOptions& options, int64_t batches, io::TaskMetrics* task,
                Communicator* communicator) {
-  io::LoaderOptions l = loader_of_evaluation(options, model.sizes().vocabulary);
-  l.flat = trains_flat(options, model);
-  l.sequences_per_row = sequences_per_row(options);
-  if (task != nullptr || packs_documents(options))
-    l.lengths = batch_lengths(options, l.flat, l.batch);
+  io::LoaderOptions l = evaluation_options(options, model);
   std::unique_ptr<io::BatchSource> source = make(l);
   int64_t count = source->batches_per_pass();
   if (task == nullptr && batches > 0 && batches < count) {
@@ -95,7 +91,10 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   // Metrics need all logits: of a task, every rank computes everything.
   const int64_t ranks = communicator == nullptr || task != nullptr ? 1 : communicator->ranks();
   const int64_t rank = ranks == 1 ? 0 : communicator->rank();
-  std::vector<double> losses(static_cast<size_t>(ceil_div(count, ranks)));
+  // Of each own batch: its loss, then its figures.
+  const std::vector<std::string>& figures = session.figures();
+  const size_t width = 1 + figures.size();
+  std::vector<double> sums(static_cast<size_t>(ceil_div(count, ranks)) * width);
   // Ranks stop together, after an evaluation.
   const auto stops = [&] {
     return communicator == nullptr && machine::SignalGuard::received() != 0;
@@ -109,25 +108,41 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
     const bool is_own = i % ranks == rank;
     const bool fills_in = i + 1 == count && rank > i % ranks;
     if (!is_own && !fills_in) continue;
-    const double loss = session.loss_sum(batch, task != nullptr ? &logits : nullptr);
-    if (is_own) losses[static_cast<size_t>(i / ranks)] = loss;
+    const std::vector<double> of_batch =
+        session.sums(batch, "logits", task != nullptr ? &logits : nullptr);
+    if (is_own) std::ranges::copy(of_batch, sums.begin() + i / ranks * std::ssize(of_batch));
     if (task != nullptr) task->add(logits, batch);
   }
+  std::vector<double> totals(width);
+  const auto add = [&](const double* of_batch) {
+    for (size_t k = 0; k < width; ++k) totals[k] += of_batch[k];
+  };
   if (ranks == 1) {
-    for (const double loss : losses) score.loss += loss;
+    for (size_t at = 0; at < sums.size(); at += width) add(&sums[at]);
   } else {
-    const auto all = communicator->gather(std::as_bytes(std::span(losses)));
+    const auto all = communicator->gather(std::as_bytes(std::span(sums)));
     for (int64_t i = 0; i < count; ++i)
-      score.loss +=
-          reinterpret_cast<const double*>(all[static_cast<size_t>(i % ranks)].data())[i / ranks];
+      add(reinterpret_cast<const double*>(all[static_cast<size_t>(i % ranks)].data()) +
+          i / ranks * static_cast<int64_t>(width));
   }
-  score.loss /= static_cast<double>(std::max<int64_t>(1, score.tokens));
+  for (double& total : totals) total /= static_cast<double>(std::max<int64_t>(1, score.tokens));
+  score.loss = totals[0];
+  for (size_t k = 0; k < figures.size(); ++k) score.metrics.push_back({figures[k], totals[1 + k]});
   if (task != nullptr) score.metrics = task->results();
   score.set = set.str();
   return score;
 }
 
 }  // namespace
+
+io::LoaderOptions evaluation_options(const TrainOptions& options, const models::Model& model) {
+  io::LoaderOptions l = loader_of_evaluation(options, model.sizes().vocabulary);
+  l.flat = trains_flat(options, model);
+  l.sequences_per_row = sequences_per_row(options);
+  if (learns_labels(options) || joins_sequences(options))
+    l.lengths = batch_lengths(options, l.flat, l.batch);
+  return l;
+}
 
 std::string Score::str() const {
   std::string text = fmt::format("loss {:.4f}", loss);
@@ -171,7 +186,7 @@ bool Score::is_better_than(const Score& other) const {
 
 int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int64_t batches) {
   io::LoaderOptions l = loader_of_evaluation(options, data.vocabulary());
-  l.flat = packs_documents(options);
+  l.flat = joins_sequences(options);
   l.sequences_per_row = sequences_per_row(options);
   const int64_t all = data.val_batches(l)->batches_per_pass();
   return batches == 0 || data.has_task() ? all : std::min(batches, all);
@@ -190,6 +205,7 @@ Score evaluate(Session& session, const models::Model& model, const Dataset& data
       session, model, [&](const io::BatchOptions& l) { return data.val_batches(l); }, options,
       batches, task.get(), communicator);
   score.decided_by = options.metric_for_best_model;
+  if (score.decided_by.empty() && learns_preferences(options)) score.decided_by = "loss";
   return score;
 }
 

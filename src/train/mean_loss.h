@@ -15,6 +15,9 @@ namespace brrr::train {
 /// is 0 or more than that.
 int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int64_t batches);
 
+/// How evaluate() reads the validation data in order, for this model.
+io::LoaderOptions evaluation_options(const TrainOptions& options, const models::Model& model);
+
 /// Over `batches` batches of random windows, the same every time; over all data in order when
 /// `batches` is 0 or enough for them, and always for a task. A signal (machine::SignalGuard) stops
 /// it early; the loss is then that of the batches evaluated so far. With a communicator the batches

@@ -93,15 +93,42 @@ void OpenRun::compile() {
   process_forecast_ = run.plan.process;
   memory_limit_ = run.limit.bytes;
   schedule_ = schedule_of(options_);
+  start_loader();
+  for (const std::string& line : start_lines(*session_, *model_, options_)) say_(line);
+  say_(resume_ ? "allocating memory and loading the checkpoint"
+               : "allocating memory and initialising the weights");
+  session_->allocate();
+}
+
+void OpenRun::start_loader() {
   const io::LoaderOptions l = loader_options(options_, *model_);
   std::unique_ptr<io::BatchSource> batches = dataset_.batches(l);
   if (communicator_ != nullptr)
     batches = std::make_unique<SharedBatches>(std::move(batches), session_->shares());
   loader_.emplace(std::move(batches), l);
-  for (const std::string& line : start_lines(*session_, *model_, options_)) say_(line);
-  say_(resume_ ? "allocating memory and loading the checkpoint"
-               : "allocating memory and initialising the weights");
-  session_->allocate();
+}
+
+ReferenceData OpenRun::reference_data() const {
+  const io::LoaderOptions l = loader_options(options_, *model_);
+  ReferenceData data{.train = dataset_.batches(l)->fingerprint(),
+                     .train_pairs = dataset_.pairs.size(),
+                     .validation_pairs = dataset_.val_pairs.size()};
+  if (dataset_.has_val) data.validation = dataset_.val_batches(l)->fingerprint();
+  return data;
+}
+
+void OpenRun::make_reference() {
+  say_(fmt::format("computing the reference's log probabilities of {}",
+                   counted(std::ssize(dataset_.pairs) + std::ssize(dataset_.val_pairs), "pair")));
+  const io::LoaderOptions l = evaluation_options(options_, *model_);
+  ReferenceScores scores;
+  scores.train = log_probabilities(*session_, dataset_.batches(l), l, dataset_.pairs.size(),
+                                   communicator_.get());
+  if (dataset_.has_val)
+    scores.validation = log_probabilities(*session_, dataset_.val_batches(l), l,
+                                          dataset_.val_pairs.size(), communicator_.get());
+  dataset_.reference = std::move(scores);
+  start_loader();  // what was read ahead does not have them
 }
 
 void OpenRun::initialise() {
@@ -116,10 +143,15 @@ void OpenRun::initialise() {
   if (!made.empty())
     say_(fmt::format("note: these parameters are new, not in the model: {}", listed(made)));
   start_from_.reset();
+  if (learns_preferences(options_)) make_reference();
 }
 
 void OpenRun::load(const fs::path& checkpoint) {
   state_ = load_checkpoint(checkpoint, session_->engine(), *model_, options_.optim);
+  restore_loader();
+  if (!learns_preferences(options_)) return;
+  dataset_.reference = read_reference(checkpoint / kReferenceFile, reference_data());
+  start_loader();
   restore_loader();
 }
 
@@ -182,7 +214,10 @@ ModelParts OpenRun::parts() const {
 void OpenRun::save_checkpoint_in(const fs::path& run) {
   note_loader();
   session_->share_buffers();  // each rank writes some of them
-  save_checkpoint(run, parts(), options_, state_);
+  if (!learns_preferences(options_)) return save_checkpoint(run, parts(), options_, state_);
+  save_checkpoint(run, parts(), options_, state_, [this](const fs::path& folder) {
+    write_reference(folder / kReferenceFile, dataset_.reference, reference_data());
+  });
 }
 
 void OpenRun::keep_in(PeerCheckpoints& peers) {

@@ -82,8 +82,12 @@ class OpenRun {
   int64_t memory_limit() const { return memory_limit_; }
 
  private:
+  void start_loader();
   void restore_loader();
   void note_loader();
+  /// What the reference says of the pairs is computed, or read from a checkpoint.
+  void make_reference();
+  ReferenceData reference_data() const;
 
   TrainOptions options_;
   std::optional<ResumePoint> resume_;

@@ -35,7 +35,8 @@ struct TrainOptions {
                                       // (of a task's rows every tenth)
 
   // Tasks of encoders; `data` and `val_data` are then files of rows.
-  /// "classify", "regress", "tokens" of texts, "images", "chat": conversations; "": text.
+  /// "classify", "regress", "tokens" of texts, "images", "chat": conversations, "dpo": pairs of
+  /// answers; "": text.
   std::string task;
   std::string chat_template;  // file with the template of conversations; "": the model's
   std::string text_column, text2_column, label_column;  // names, or numbers from 1; "": by the file
@@ -76,6 +77,11 @@ struct TrainOptions {
   bool rslora = false;
   bool load_in_4bit = false, load_in_8bit = false;  // what the model is held in beside the adapter
   std::vector<std::string> lora_modules_to_save;
+
+  // The loss of preferences (models/preference_loss.h).
+  std::string dpo_loss = "sigmoid";  // or "ipo"
+  double dpo_beta = 0.1;
+  double dpo_label_smoothing = 0;
 
   // Training.
   int64_t max_steps = 2000;     // 0: from num_train_epochs
@@ -186,9 +192,15 @@ struct TrainOptions {
 
 /// Whether a run learns from conversations.
 inline bool learns_chat(const TrainOptions& options) { return options.task == "chat"; }
+/// Whether it learns from pairs of answers, of which one is preferred.
+inline bool learns_preferences(const TrainOptions& options) { return options.task == "dpo"; }
+/// Whether it learns from what a chat template writes.
+inline bool renders_conversations(const TrainOptions& options) {
+  return learns_chat(options) || learns_preferences(options);
+}
 /// Whether it learns from labels: of texts or of pictures.
 inline bool learns_labels(const TrainOptions& options) {
-  return !options.task.empty() && !learns_chat(options);
+  return !options.task.empty() && !renders_conversations(options);
 }
 
 /// A tokenizer that is learnt from the text, and how many entries it gets: "bpe:N", "wordpiece:N".

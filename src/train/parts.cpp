@@ -46,22 +46,27 @@ std::string text_of_sizes(const models::ModelSizes& s, int64_t context) {
 }
 
 bool trains_flat(const TrainOptions& o, const models::Model& model) {
-  if (learns_chat(o) && model.task().head != models::Head::next_token)
-    user_error("--task chat: {} does not write text; start from a model that does",
+  if (renders_conversations(o) && model.task().head != models::Head::next_token)
+    user_error("--task {}: {} does not write text; start from a model that does", o.task,
                model.architecture().title);
   check_packable(o, model.task().head);
   if (!model.has_flat_loss()) {
-    if (learns_chat(o))
-      user_error("--task chat: {} cannot begin another conversation within a row",
+    if (renders_conversations(o))
+      user_error("--task {}: {} cannot begin another conversation within a row", o.task,
                  model.architecture().title);
     if (packs_documents(o))
       user_error("--pack documents: {} cannot begin another document within a row; leave it out",
                  model.architecture().title);
     return false;
   }
-  if (model.task().head == models::Head::next_token && !packs_documents(o)) return false;
+  if (model.task().head == models::Head::next_token && !joins_sequences(o)) return false;
   const Backend backend = machine::backend_for(o.device);
   const bool runs = runs_ragged_attention(backend, true);
+  if (!runs && learns_preferences(o))
+    user_error(
+        "--task dpo: the device {} has no kernels for attention within the sequences of a pair; "
+        "use --device cpu",
+        backend.name);
   if (!runs && packs_documents(o))
     user_error(
         "--pack documents: the device {} has no kernels for attention within documents; use "
@@ -81,6 +86,7 @@ BatchContent content_of(const io::Batch& b, int64_t context) {
     content.tokens += static_cast<int64_t>(row.tokens);
     content.rows += 1;
   }
+  if (!b.values("reference").empty()) content.rows /= 2;  // pairs
   return content;
 }
 
@@ -175,7 +181,7 @@ std::string reading_line(const TrainOptions& o) {
     }
   const std::string amount = format_bytes(static_cast<double>(bytes));
   if (learns_pictures(o)) return o.data.empty() ? "" : "finding the pictures";
-  if (learns_chat(o)) return bytes < kMuch ? "" : "reading and tokenising " + amount;
+  if (renders_conversations(o)) return bytes < kMuch ? "" : "reading and tokenising " + amount;
   if (learns_labels(o))
     return bytes < kMuch ? "" : "reading and tokenising " + amount + " of texts";
   if (!o.data.empty()) return bytes < kMuch ? "" : "checking " + amount + " of token shards";
@@ -240,11 +246,11 @@ std::string warmup_note(const TrainOptions& o) {
 io::LoaderOptions loader_options(const TrainOptions& o, int64_t vocab_size) {
   io::LoaderOptions l;
   l.batch = o.batch_size;
-  l.context = o.context;
+  l.context = row_tokens(o);
   l.seed = static_cast<uint32_t>(o.data_seed);
   l.mode = io::sampling_from_name(o.sampling);
   l.vocab = vocab_size;
-  l.flat = packs_documents(o);
+  l.flat = joins_sequences(o);
   l.sequences_per_row = sequences_per_row(o);
   l.lengths = batch_lengths(o, l.flat, o.batch_size);
   l.batches_per_step = o.gradient_accumulation_steps;

@@ -26,7 +26,7 @@ bool trains_flat(const TrainOptions& options, const models::Model& model);
 /// What a batch holds besides padding: tokens (of a causal model those with a target), and rows.
 struct BatchContent {
   int64_t tokens = 0;
-  double rows = 0;  // of a causal model rows of the whole context
+  double rows = 0;  // of a causal model rows of the whole context, or sequences, or pairs
 };
 BatchContent content_of(const io::Batch& batch, int64_t context);
 

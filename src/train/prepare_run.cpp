@@ -57,6 +57,7 @@ PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>&
   run.dataset = pictures ? picture_dataset(*std::move(pictures))
                 : files  ? task_dataset(options, *std::move(files), folder.string())
                          : load_dataset(options, folder.string());
+  shorten_context(options, run.dataset);
   if (options.sample_prompt.empty()) options.sample_prompt = run.dataset.sample_prompt;
   for (const std::string& note : run.dataset.notes) say("note: " + note);
   say("data: " + run.dataset.description);

@@ -176,7 +176,8 @@ void write_final_model(const fs::path& run, const ModelParts& parts) {
 }
 
 void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOptions& options,
-                     const TrainerState& state) {
+                     const TrainerState& state,
+                     const std::function<void(const fs::path& folder)>& add) {
   if (!writes(parts.communicator)) {
     write_model(run, parts);
     write_optimizer_state(run, parts.engine, parts.communicator);
@@ -188,6 +189,7 @@ void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOp
   write_optimizer_state(writer.path("optimizer.safetensors"), parts.engine, parts.communicator);
   write_file_atomically(writer.path("train_config.json"), to_json(options));
   write_file_atomically(writer.path("trainer_state.json"), to_json(state));
+  if (add) add(writer.folder());
   writer.commit();
   io::drop_set_aside(run);
   io::PruneOptions prune_options;
@@ -328,6 +330,7 @@ void RunLog::train_step(const StepRecord& r) {
   put("loss", "train/loss", r.loss);
   put("lr", "train/learning_rate", r.learning_rate);
   put("grad_norm", "train/grad_norm", r.grad_norm);
+  for (const auto& [name, value] : r.figures) put(name.c_str(), "train/" + name, value);
   put("step_ms", "train/step_ms", 1e3 * r.seconds);
   put("tokens_per_second", "train/tokens_per_second", r.tokens_per_second());
   put("waiting_share", "train/waiting_share", r.waiting_share());

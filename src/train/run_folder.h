@@ -11,6 +11,7 @@
 //   samples.json                                   texts by the model, and after which step
 //   checkpoint-000250/                             everything that --resume needs
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -85,9 +86,11 @@ void write_model(const fs::path& folder, const ModelParts& parts);
 /// The same for the run folder itself at the end of a run, with a checksum.
 void write_final_model(const fs::path& run, const ModelParts& parts);
 
-/// Commits a checkpoint and removes old ones.
+/// Commits a checkpoint and removes old ones. `add` may write more files into its folder, on the
+/// first rank.
 void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOptions& options,
-                     const TrainerState& state);
+                     const TrainerState& state,
+                     const std::function<void(const fs::path& folder)>& add = {});
 
 /// Reads the parameters of the checkpoint of a step, and calls `loaded` while its file is mapped.
 /// False: there is no such checkpoint any more.

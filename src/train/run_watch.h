@@ -37,6 +37,7 @@ struct RankReading {
 /// One optimizer step, as it is logged and shown.
 struct StepRecord : StepSigns {
   double learning_rate = 0;
+  std::vector<io::Metric> figures = {};  // of Session::figures()
   int64_t tokens = 0;
   int64_t tokens_so_far = 0;  // of the run
   double seconds_so_far = 0;  // of the run, evaluations and saving among them

@@ -184,6 +184,7 @@ std::vector<Call::Input> Session::tensors_for(size_t program, const io::Batch& b
 
 Call Session::call_with(size_t program, const io::Batch& batch, const float& loss_scale) const {
   Call call{program, tensors_for(program, batch), {"loss"}};
+  call.scalars.insert(call.scalars.end(), options_.figures.begin(), options_.figures.end());
   call.set("loss_scale", std::span(&loss_scale, 1));
   return call;
 }
@@ -221,24 +222,25 @@ int64_t Session::sum_of_ranks(int64_t count) const {
   return sum;
 }
 
-// The losses of all micro-batches, added in their order whichever rank had them.
-double Session::loss_of_ranks(const std::vector<std::vector<float>>& scalars) const {
+// A scalar of all micro-batches, added in their order whichever rank had them.
+double Session::sum_over_ranks(const std::vector<std::vector<float>>& scalars,
+                               size_t scalar) const {
   const StepShares& shares = options_.shares;
-  std::vector<float> losses;
-  for (const std::vector<float>& of_call : scalars) losses.push_back(of_call[0]);
+  std::vector<float> values;
+  for (const std::vector<float>& of_call : scalars) values.push_back(of_call[scalar]);
   double sum = 0;
   if (options_.communicator == nullptr) {
-    for (const float loss : losses) sum += loss;
+    for (const float value : values) sum += value;
     return sum;
   }
-  const auto gathered = options_.communicator->gather(std::as_bytes(std::span(losses)));
+  const auto gathered = options_.communicator->gather(std::as_bytes(std::span(values)));
   std::vector<float> in_order(static_cast<size_t>(shares.micro_batches));
   for (int64_t rank = 0; rank < shares.ranks; ++rank) {
     const auto* theirs = reinterpret_cast<const float*>(gathered[static_cast<size_t>(rank)].data());
     for (int64_t i = 0; i < shares.local(); ++i)
       in_order[static_cast<size_t>(shares.number_of(i, rank))] = theirs[i];
   }
-  for (const float loss : in_order) sum += loss;
+  for (const float value : in_order) sum += value;
   return sum;
 }
 
@@ -255,8 +257,10 @@ StepResult Session::step(int64_t step, std::span<const io::Batch> micro_batches,
   const Scalars scalars = scalars_of(step, scale, learning_rate);
   const std::vector<Call> calls = calls_of(micro_batches, scalars);
   const auto read = engine_.run(calls, timeline);
-  result.loss = loss_of_ranks(read);
-  result.grad_norm = read.back()[1];
+  result.loss = sum_over_ranks(read, 0);
+  for (size_t i = 0; i < options_.figures.size(); ++i)
+    result.figures.push_back(sum_over_ranks(read, 1 + i));
+  result.grad_norm = read.back().back();
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     bad_step_ = {{}, scale, learning_rate, step};
     for (const io::Batch& batch : micro_batches) bad_step_->micro_batches.push_back(batch.owned());
@@ -325,18 +329,23 @@ void Session::look_at_step(int64_t step, const io::Batch& batch, double learning
 }
 
 double Session::loss_sum(const io::Batch& batch, std::vector<float>* logits) {
+  return sums(batch, "logits", logits)[0];
+}
+
+std::vector<double> Session::sums(const io::Batch& batch, const std::string& output,
+                                  std::vector<float>* values) {
   const float one = 1;
   const auto positions = static_cast<int64_t>(batch.positions());
   auto programs = evals_.find(BatchShape{usual_eval_.rows, positions / usual_eval_.rows}.key());
   if (programs.empty()) programs = evals_.find(usual_eval_.key());
   const Call call = call_with(programs[0], batch, one);
-  const double loss = engine_.run(std::span(&call, 1))[0][0];
-  if (logits != nullptr) {
-    const auto bytes = engine_.read_output(programs[0], "logits", room_);
+  const std::vector<float> scalars = engine_.run(std::span(&call, 1))[0];
+  if (values != nullptr) {
+    const auto bytes = engine_.read_output(programs[0], output, room_);
     const auto* first = reinterpret_cast<const float*>(bytes.data());
-    logits->assign(first, first + bytes.size() / sizeof(float));
+    values->assign(first, first + bytes.size() / sizeof(float));
   }
-  return loss;
+  return {scalars.begin(), scalars.end()};
 }
 
 std::vector<float> Session::evaluate(const std::string& key, const std::function<Graph()>& graph,

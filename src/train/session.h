@@ -38,12 +38,15 @@ struct SessionOptions {
   WeightQuantization fake_quantization;  // quantization-aware training
   optim::GradientScaler scaler;
   Rematerialize rematerialize;
+  /// Further outputs f32[] of the loss and evaluation graphs: sums over a batch, as "loss" is.
+  std::vector<std::string> figures;
 };
 
 struct StepResult {
-  double loss = 0;        // mean over the counts of all micro-batches
-  double grad_norm = 0;   // before clipping; not finite: the step changed nothing
-  double loss_scale = 1;  // that f16 gradients were multiplied by
+  double loss = 0;                   // mean over the counts of all micro-batches
+  double grad_norm = 0;              // before clipping; not finite: the step changed nothing
+  double loss_scale = 1;             // that f16 gradients were multiplied by
+  std::vector<double> figures = {};  // means of SessionOptions::figures
 };
 
 class Session {
@@ -65,6 +68,7 @@ class Session {
   void add_decode(const Graph& decode_graph);
 
   const StepShares& shares() const { return options_.shares; }
+  const std::vector<std::string>& figures() const { return options_.figures; }
   MemoryForecast forecast() const { return engine_.forecast(); }
   /// Whether derived weights lie in panels (the pass weight_panels).
   bool has_panels() const;
@@ -110,6 +114,10 @@ class Session {
   /// Sum of the losses of a batch, dropout off. `logits` gets the output "logits" of `eval_graph`,
   /// which then has one.
   double loss_sum(const io::Batch& batch, std::vector<float>* logits = nullptr);
+  /// The same with the sums of SessionOptions::figures behind it. `values` gets the f32 output
+  /// `output` of `eval_graph`.
+  std::vector<double> sums(const io::Batch& batch, const std::string& output = "",
+                           std::vector<float>* values = nullptr);
   /// Numbers f32[] that another graph computes of a batch: a program over the same parameters.
   /// `key` tells such graphs apart; `graph` makes the one of a key that is new, with these outputs.
   /// Programs that were used longest ago go where the engine's limit leaves no room. After
@@ -158,7 +166,7 @@ class Session {
   int64_t sum_of_ranks(int64_t count) const;
   std::optional<std::string> first_of_ranks(const std::optional<Program::Origin>& own,
                                             size_t of_call) const;
-  double loss_of_ranks(const std::vector<std::vector<float>>& scalars) const;
+  double sum_over_ranks(const std::vector<std::vector<float>>& scalars, size_t scalar) const;
 
   // What first_non_finite() repeats: inputs do not outlive a run.
   struct BadStep {

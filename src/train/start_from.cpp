@@ -43,7 +43,8 @@ void adopt_definition(TrainOptions& o, const models::Model& model, const std::st
 
 void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
   const std::string folder = model.folder.string();
-  if (!o.was_given("dropout")) o.dropout = model.definition->dropout();
+  // Dropout would let log probabilities differ from the reference's before anything is learnt.
+  if (!o.was_given("dropout")) o.dropout = learns_preferences(o) ? 0 : model.definition->dropout();
   if (o.was_given("tokenizer") && !model.tokenizer)
     usage_error("--tokenizer {}: the model in {} sees pictures and has no tokenizer", o.tokenizer,
                 folder);
@@ -57,8 +58,9 @@ void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
 }
 
 models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions& o) {
-  const models::ModelPtr definition =
-      o.was_given("dropout") ? model.definition->with_dropout(o.dropout) : model.definition;
+  const models::ModelPtr definition = o.was_given("dropout") || learns_preferences(o)
+                                          ? model.definition->with_dropout(o.dropout)
+                                          : model.definition;
   return with_adapter(o, definition, model.weights.get());
 }
 

@@ -24,7 +24,7 @@ int64_t window_of(const TrainOptions& o) {
 std::vector<int32_t> prompt_of(const TrainOptions& o, const io::Tokenizer& tokenizer) {
   if (o.sample_prompt.empty()) return infer::default_prompt(tokenizer);
   try {
-    return tokenizer.encode(o.sample_prompt, {.add_special_tokens = !learns_chat(o)});
+    return tokenizer.encode(o.sample_prompt, {.add_special_tokens = !renders_conversations(o)});
   } catch (const UserError& e) {
     usage_error("--sample-prompt: {}", e.what());
   }

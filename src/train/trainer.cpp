@@ -294,6 +294,8 @@ class Trainer {
       StepRecord record{{state().step, r.loss, r.grad_norm, overflowed(r), r.loss_scale, seconds,
                          waited, positions}};
       record.learning_rate = rate;
+      for (size_t i = 0; i < r.figures.size(); ++i)
+        record.figures.push_back({session().figures()[i], r.figures[i]});
       record.tokens = tokens;
       record.tokens_so_far = state().tokens;
       record.seconds_so_far = seconds_before_ + since_start.seconds();

@@ -77,7 +77,7 @@ void adopt_definition(TrainOptions& options, const models::Model& model, const s
 /// also refuses another tokenizer.
 void adopt_architecture(TrainOptions& options, const io::ModelFolder& model);
 /// The model to train, of options that adopted it: with its own dropouts, of which it may have
-/// several, unless one was given.
+/// several, unless one was given; for preferences without dropout unless one was given.
 models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions& options);
 /// "FOLDER (gpt2, 124.44M parameters, context 1024)".
 std::string description(const io::ModelFolder& model);

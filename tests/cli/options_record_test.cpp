@@ -148,11 +148,22 @@ KeyValues unusual_chat() {
           {"load-in-8bit", "true"}};
 }
 
+/// The same for the rows that only pairs of answers have.
+KeyValues unusual_pairs() {
+  return {{"task", "dpo"},         {"data", "a.jsonl"}, {"init-from", "some folder"},
+          {"dpo-loss", "sigmoid"}, {"dpo-beta", "0.3"}, {"dpo-label-smoothing", "0.1"},
+          {"truncate", "false"}};
+}
+/// What does not go with those.
+KeyValues unusual_losses() {
+  return {{"task", "dpo"}, {"data", "a.jsonl"}, {"init-from", "some folder"}, {"dpo-loss", "ipo"}};
+}
+
 TEST(TrainOptionRecords, JsonRoundTrip) {
   for (const KeyValues& given :
-       {KeyValues{}, unusual(), unusual_task(), unusual_pictures(), unusual_chat(),
-        KeyValues{{"data", "x"}, {"val_data", "y"}}, KeyValues{{"resume", "runs/a"}},
-        KeyValues{{"fused-optimizer", "false"}}}) {
+       {KeyValues{}, unusual(), unusual_task(), unusual_pictures(), unusual_chat(), unusual_pairs(),
+        unusual_losses(), KeyValues{{"data", "x"}, {"val_data", "y"}},
+        KeyValues{{"resume", "runs/a"}}, KeyValues{{"fused-optimizer", "false"}}}) {
     TrainOptions options = resolve(given);
     const TrainOptions back = options_from_json(to_json(options), "train_config.json");
     options.given.clear();
@@ -163,7 +174,8 @@ TEST(TrainOptionRecords, JsonRoundTrip) {
 TEST(TrainOptionRecords, UnusualValuesDifferFromEveryDefault) {
   const TrainOptions options = resolve(unusual()), plain = resolve({}),
                      task = resolve(unusual_task()), pictures = resolve(unusual_pictures()),
-                     chat = resolve(unusual_chat());
+                     chat = resolve(unusual_chat()), pairs = resolve(unusual_pairs()),
+                     losses = resolve(unusual_losses());
   for (const auto& row : train_option_table().rows()) {
     if (!row.get || row.name == "config" || row.name == "resume" || row.name == "param-dtype" ||
         row.name == "data" || row.name == "val-data" || row.name == "bias" ||
@@ -171,7 +183,8 @@ TEST(TrainOptionRecords, UnusualValuesDifferFromEveryDefault) {
         is_foreign_setting(row.name, options))  // one run has options of one architecture
       continue;
     EXPECT_TRUE(row.get(options) != row.get(plain) || row.get(task) != row.get(plain) ||
-                row.get(pictures) != row.get(plain) || row.get(chat) != row.get(plain))
+                row.get(pictures) != row.get(plain) || row.get(chat) != row.get(plain) ||
+                row.get(pairs) != row.get(plain) || row.get(losses) != row.get(plain))
         << row.name << " is missing from the functions unusual...()";
   }
 }

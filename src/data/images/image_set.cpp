@@ -1,7 +1,6 @@
 #include "data/images/image_set.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -9,6 +8,7 @@
 #include "base/errors.h"
 #include "base/human.h"
 #include "base/sha256.h"
+#include "data/hold_out.h"
 #include "data/images/picture_stores.h"
 
 namespace brrr::io {
@@ -54,15 +54,15 @@ ImageSplit hold_out(const ImageSet& set, double fraction) {
   if (!(fraction > 0 && fraction <= 0.5))
     usage_error("a part of {} of the pictures for validation; expected above 0 and at most 0.5",
                 fraction);
-  const int64_t k = std::llround(1 / fraction);
+  const HeldOutRows held_out(fraction);
   const std::vector<int64_t> counts = set.counts();
   std::vector<ImageSet::Item> train, validation;
   std::vector<int64_t> seen(counts.size(), 0);
   for (const ImageSet::Item& item : set.items()) {
     const auto label = static_cast<size_t>(item.label);
     const int64_t number = ++seen[label], count = counts[label];
-    const bool is_last_of_few = count < k && count > 1 && number == count;
-    (number % k == 0 || is_last_of_few ? validation : train).push_back(item);
+    const bool is_last_of_few = count < held_out.every() && count > 1 && number == count;
+    (held_out.contains(number) || is_last_of_few ? validation : train).push_back(item);
   }
   if (validation.empty())
     user_error(

@@ -1,7 +1,6 @@
 #include "data/labelled/encode_labelled.h"
 
 #include <algorithm>
-#include <exception>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -9,7 +8,7 @@
 #include "base/errors.h"
 #include "base/human.h"
 #include "base/integers.h"
-#include "base/threads/parallel.h"
+#include "base/threads/parallel_tasks.h"
 
 namespace brrr::io {
 namespace {
@@ -63,26 +62,18 @@ EncodedFile encode_labelled(const LabelledFile& file, const Tokenizer& tokenizer
   encoded.rows.resize(file.rows.size());
   const int64_t chunks = ceil_div(static_cast<int64_t>(file.rows.size()), kRowsAtOnce);
   std::vector<int64_t> cut(static_cast<size_t>(chunks));
-  std::vector<std::exception_ptr> errors(static_cast<size_t>(chunks));
-  parallel_chunks(chunks, [&](int64_t chunk) {
-    const auto c = static_cast<size_t>(chunk);
+  parallel_tasks(chunks, [&](size_t c) {
     const auto begin = c * static_cast<size_t>(kRowsAtOnce);
     const auto end = std::min(begin + static_cast<size_t>(kRowsAtOnce), file.rows.size());
-    try {  // the first in the text is thrown
-      for (size_t i = begin; i < end; ++i) {
-        const LabelledRow& row = file.rows[i];
-        try {
-          cut[c] += encode_labelled_row(file, row, tokenizer, context, truncate, encoded.rows[i]);
-        } catch (const UserError& e) {
-          throw UserError(fmt::format("{}: line {}: {}", file.name, row.line, e.what()), e.code());
-        }
+    for (size_t i = begin; i < end; ++i) {
+      const LabelledRow& row = file.rows[i];
+      try {
+        cut[c] += encode_labelled_row(file, row, tokenizer, context, truncate, encoded.rows[i]);
+      } catch (const UserError& e) {
+        throw UserError(fmt::format("{}: line {}: {}", file.name, row.line, e.what()), e.code());
       }
-    } catch (...) {
-      errors[c] = std::current_exception();
     }
   });
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
   for (const int64_t rows : cut) encoded.cut_rows += rows;
   if (encoded.cut_rows > 0)
     encoded.notes.push_back(fmt::format(

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <deque>
 #include <map>
 #include <set>
@@ -15,6 +14,7 @@
 #include "base/errors.h"
 #include "base/human.h"
 #include "data/corpus.h"
+#include "data/hold_out.h"
 #include "data/labelled/json_rows.h"
 #include "data/labelled/labelled_columns.h"
 #include "data/packed/unpacked_file.h"
@@ -449,22 +449,18 @@ LabelledFile read_labelled_file_like(const LabelledFile& like, const std::filesy
 LabelledSplit hold_out(LabelledFile file, double fraction) {
   if (!(fraction > 0 && fraction <= 0.5))
     usage_error("{} of the rows for validation; expected more than 0 and at most 0.5", fraction);
-  const double every = std::round(1 / fraction);
-  const auto rows = static_cast<double>(file.rows.size());
-  if (every > rows)
+  const HeldOutRows held_out(fraction);
+  if (held_out.every() > std::ssize(file.rows))
     user_error(
         "{} has {}; every {}-th is for validation, so at least that many are needed: hold out a "
         "larger fraction, or name a second file",
-        file.name, counted(static_cast<int64_t>(file.rows.size()), "row"), every);
-  const auto k = static_cast<size_t>(every);
-  std::vector<LabelledRow> rows_of_file = std::move(file.rows);
+        file.name, counted(std::ssize(file.rows), "row"), held_out.every());
+  auto rows = held_out.split(std::move(file.rows));
   file.rows.clear();
   LabelledSplit split{file, file};
   split.validation.notes.clear();
-  for (size_t i = 0; i < rows_of_file.size(); ++i) {
-    LabelledFile& part = (i + 1) % k == 0 ? split.validation : split.train;
-    part.rows.push_back(std::move(rows_of_file[i]));
-  }
+  split.train.rows = std::move(rows.train);
+  split.validation.rows = std::move(rows.validation);
   note_untrained(split);
   return split;
 }

@@ -6,8 +6,8 @@
 
 namespace brrr::io {
 
-/// For the task "classify", "regress", "tokens" or "images", the usual one first; for "" the loss
-/// alone.
+/// For the task "classify", "regress", "tokens", "images" or "dpo", the usual one first; for others
+/// the loss alone.
 inline std::vector<std::string> metric_names(const std::string& task) {
   if (task == "classify")
     return {"accuracy", "f1", "f1_macro", "f1_micro", "precision", "recall", "matthews_correlation",
@@ -17,6 +17,7 @@ inline std::vector<std::string> metric_names(const std::string& task) {
   if (task == "images")
     return {"accuracy", "top5_accuracy",        "f1",  "f1_macro", "f1_micro", "precision",
             "recall",   "matthews_correlation", "loss"};
+  if (task == "dpo") return {"loss", "rewards/accuracies", "rewards/margins"};
   return {"loss"};
 }
 

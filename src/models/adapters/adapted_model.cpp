@@ -149,6 +149,9 @@ Graph AdaptedModel::flat_loss(const FlatBinding& binding) const {
 Graph AdaptedModel::flat_scored(const FlatBinding& binding) const {
   return adapted_graph(base_->flat_scored(binding), AdapterUse::inference);
 }
+Graph AdaptedModel::preference_loss(const FlatBinding& binding, const PreferenceLoss& loss) const {
+  return adapted_graph(base_->preference_loss(binding, loss), AdapterUse::training);
+}
 Graph AdaptedModel::decode(const DecodeBinding& binding) const {
   return adapted_graph(base_->decode(binding), AdapterUse::inference);
 }

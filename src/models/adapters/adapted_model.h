@@ -55,6 +55,7 @@ class AdaptedModel final : public Model {
   bool has_flat_loss() const override { return base_->has_flat_loss(); }
   Graph flat_loss(const FlatBinding& binding) const override;
   Graph flat_scored(const FlatBinding& binding) const override;
+  Graph preference_loss(const FlatBinding& binding, const PreferenceLoss& loss) const override;
   Graph decode(const DecodeBinding& binding) const override;
   Graph decode_sequences(const SequencesBinding& binding) const override;
   Graph exchange(const ExchangeBinding& binding) const override;

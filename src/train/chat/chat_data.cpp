@@ -1,13 +1,12 @@
 #include "train/chat/chat_data.h"
 
 #include <algorithm>
-#include <cmath>
-#include <exception>
 #include <utility>
 
 #include "base/errors.h"
 #include "base/human.h"
-#include "base/threads/parallel.h"
+#include "base/threads/parallel_tasks.h"
+#include "data/hold_out.h"
 #include "formats/gguf/gguf_file.h"
 #include "train/chat/encode_conversation.h"
 
@@ -27,20 +26,14 @@ struct EncodedFile {
 EncodedFile encode(const std::vector<Conversation>& conversations, const std::string& name,
                    const ConversationEncoder& encoder) {
   std::vector<std::vector<EncodedConversation>> encoded(conversations.size());
-  std::vector<std::exception_ptr> errors(conversations.size());
-  parallel_chunks(std::ssize(conversations), [&](int64_t chunk) {
-    const auto i = static_cast<size_t>(chunk);
+  parallel_tasks(std::ssize(conversations), [&](size_t i) {
     try {
       encoded[i] = encoder.encode(conversations[i]);
     } catch (const UserError& e) {
-      errors[i] = std::make_exception_ptr(UserError(
-          fmt::format("{}: line {}: {}", name, conversations[i].line, e.what()), e.code()));
-    } catch (...) {
-      errors[i] = std::current_exception();
+      throw UserError(fmt::format("{}: line {}: {}", name, conversations[i].line, e.what()),
+                      e.code());
     }
   });
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
   EncodedFile file;
   for (const auto& parts : encoded) {
     file.divided += parts.size() > 1 ? 1 : 0;
@@ -55,21 +48,15 @@ EncodedFile encode(const std::vector<Conversation>& conversations, const std::st
   return file;
 }
 
-/// The conversations to learn from and those to validate with.
-struct Split {
-  std::vector<Conversation> train, val;
-};
+using Split = io::HeldOutRows::Split<Conversation>;
 
-/// Every k-th conversation validates, k = 1 / fraction.
+/// Without conversations for validation where there are too few.
 Split hold_out(ConversationFile file, double fraction) {
-  const auto k = static_cast<size_t>(std::llround(1 / fraction));
+  const io::HeldOutRows held_out(fraction);
+  if (std::ssize(file.conversations) >= held_out.every())
+    return held_out.split(std::move(file.conversations));
   Split split;
-  if (file.conversations.size() < k) {
-    split.train = std::move(file.conversations);
-    return split;
-  }
-  for (size_t i = 0; i < file.conversations.size(); ++i)
-    ((i + 1) % k == 0 ? split.val : split.train).push_back(std::move(file.conversations[i]));
+  split.train = std::move(file.conversations);
   return split;
 }
 
@@ -85,18 +72,18 @@ void note_long(const EncodedFile& file, const TrainOptions& options, Dataset& d)
         counted(file.left_out, "conversation"), counted(options.context, "token")));
 }
 
-io::ChatTemplate template_of(const TrainOptions& options, const std::string& model_folder,
-                             bool with_tools) {
+}  // namespace
+
+io::ChatTemplate chat_template_of(const TrainOptions& options, const std::string& model_folder,
+                                  bool with_tools) {
   if (!options.chat_template.empty() && !options.wants_resume())
     return io::ChatTemplate(read_file(options.chat_template), options.chat_template, model_folder);
   if (auto chat = io::ChatTemplate::read(model_folder, with_tools)) return *std::move(chat);
   user_error(
-      "--task chat: {} has no chat template, neither chat_template.jinja nor \"chat_template\" in "
+      "--task {}: {} has no chat template, neither chat_template.jinja nor \"chat_template\" in "
       "tokenizer_config.json; name one with --chat-template FILE",
-      model_folder);
+      options.task, model_folder);
 }
-
-}  // namespace
 
 Dataset chat_dataset(const TrainOptions& options, const std::string& model_folder) {
   Dataset d;
@@ -105,7 +92,7 @@ Dataset chat_dataset(const TrainOptions& options, const std::string& model_folde
   const std::string name = file.name;
   const bool with_tools = std::ranges::any_of(
       file.conversations, [](const Conversation& c) { return c.tools.truth(); });
-  const io::ChatTemplate chat = template_of(options, model_folder, with_tools);
+  const io::ChatTemplate chat = chat_template_of(options, model_folder, with_tools);
   // The last id of a row is a target only.
   const ConversationEncoder encoder(chat, *d.tokenizer, options.context + 1);
   Split split;
@@ -116,10 +103,10 @@ Dataset chat_dataset(const TrainOptions& options, const std::string& model_folde
     split.train = std::move(file.conversations);
     ConversationFile val = read_conversations(options.val_data[0]);
     val_name = val.name;
-    split.val = std::move(val.conversations);
+    split.validation = std::move(val.conversations);
   }
   EncodedFile train = encode(split.train, name, encoder),
-              val = encode(split.val, val_name, encoder);
+              val = encode(split.validation, val_name, encoder);
   if (train.documents.empty())
     user_error("{}: no conversation fits into the context of {}; use a larger --context", name,
                counted(options.context, "token"));
@@ -132,9 +119,10 @@ Dataset chat_dataset(const TrainOptions& options, const std::string& model_folde
   d.description = fmt::format(
       "{}: {} for training and {} for validation; {} tokens, {} of them the "
       "assistant's",
-      name, counted(std::ssize(split.train), "conversation"), split.val.size(),
+      name, counted(std::ssize(split.train), "conversation"), split.validation.size(),
       with_commas(std::ssize(train.ids)), with_commas(train.targets()));
-  d.sample_prompt = encoder.question_of(split.val.empty() ? split.train[0] : split.val[0]);
+  d.sample_prompt =
+      encoder.question_of(split.validation.empty() ? split.train[0] : split.validation[0]);
   d.train = io::TokenSource::from_ids(std::move(train.ids), name);
   d.val = io::TokenSource::from_ids(std::move(val.ids), val_name);
   d.documents = std::move(train.documents);

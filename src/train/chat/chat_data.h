@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "folders/chat_template.h"
 #include "train/dataset.h"
 
 namespace brrr::train {
@@ -12,6 +13,11 @@ namespace brrr::train {
 /// brings the tokenizer, and the chat template unless --chat-template names one. Throws UserError
 /// that names the line.
 Dataset chat_dataset(const TrainOptions& options, const std::string& model_folder);
+
+/// The template of --chat-template, or that of the model, which may have one for conversations with
+/// tools. Throws UserError where there is none.
+io::ChatTemplate chat_template_of(const TrainOptions& options, const std::string& model_folder,
+                                  bool with_tools);
 
 /// The text of chat_template.jinja for the folder of a run that goes on from `model_folder`; "":
 /// tokenizer_config.json has the template, or there is none.

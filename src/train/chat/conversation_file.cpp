@@ -19,13 +19,6 @@ constexpr uint64_t kLargestFile = uint64_t{16} << 30;  // unpacked
 constexpr std::array<const char*, 7> kRoles = {"system", "developer", "user",   "assistant",
                                                "tool",   "function",  "ipython"};
 
-/// A text is one message of `role`.
-std::vector<io::ChatMessage> messages_in(const OrderedJson& field, const char* role,
-                                         const std::string& where) {
-  if (field.is_string()) return {{role, field.get<std::string>()}};
-  return io::messages_of(field, where);
-}
-
 bool is_answer(const io::ChatMessage& message) { return message.role == "assistant"; }
 
 /// Whether a message says something: text, parts of a text, or calls of tools.
@@ -38,6 +31,27 @@ bool is_empty(const io::ChatMessage& message) {
     return key.is_string() && key.text() != "role" && key.text() != "name" && !value.is_string() &&
            value.truth();
   });
+}
+
+}  // namespace
+
+std::vector<io::ChatMessage> messages_or_text(const OrderedJson& field, const char* role,
+                                              const std::string& where) {
+  if (field.is_string()) return {{role, field.get<std::string>()}};
+  return io::messages_of(field, where);
+}
+
+std::string fields_of(const OrderedJson& row) {
+  std::string fields;
+  for (const auto& [name, value] : row.items())
+    fields += (fields.empty() ? "" : ", ") + io::in_quotes(name);
+  return fields.empty() ? "no field" : fields;
+}
+
+jinja::Value tools_in(const OrderedJson& row, const std::string& where) {
+  const auto tools = row.find("tools");
+  if (tools == row.end() || tools->is_null()) return {};
+  return io::tools_of(*tools, where + ", tools");
 }
 
 void check_messages(const Conversation& c, const std::string& where) {
@@ -60,37 +74,35 @@ void check_messages(const Conversation& c, const std::string& where) {
         where);
 }
 
+namespace {
+
 Conversation conversation_of(const OrderedJson& row, int64_t line, const std::string& where) {
   Conversation c;
   c.line = line;
   const auto messages = row.find("messages");
   const auto prompt = row.find("prompt"), completion = row.find("completion");
   const bool is_pair = prompt != row.end() && completion != row.end();
-  if ((messages != row.end()) == is_pair) {
-    std::string fields;
-    for (const auto& [name, value] : row.items())
-      fields += (fields.empty() ? "" : ", ") + io::in_quotes(name);
+  if ((messages != row.end()) == is_pair)
     user_error("{}: expected \"messages\", or \"prompt\" and \"completion\"; found {}", where,
-               fields.empty() ? "no field" : fields);
-  }
+               fields_of(row));
   if (is_pair) {
-    c.messages = messages_in(*prompt, "user", where + ", prompt");
+    c.messages = messages_or_text(*prompt, "user", where + ", prompt");
     c.first_answer = c.messages.size();
-    const auto answers = messages_in(*completion, "assistant", where + ", completion");
+    const auto answers = messages_or_text(*completion, "assistant", where + ", completion");
     c.messages.insert(c.messages.end(), answers.begin(), answers.end());
   } else {
     c.messages = io::messages_of(*messages, where + ", messages");
   }
-  if (const auto tools = row.find("tools"); tools != row.end() && !tools->is_null())
-    c.tools = io::tools_of(*tools, where + ", tools");
+  c.tools = tools_in(row, where);
   check_messages(c, where);
   return c;
 }
 
 }  // namespace
 
-ConversationFile read_conversations(const fs::path& file) {
-  ConversationFile result{file.string(), {}};
+void each_json_line(const fs::path& file, const char* example,
+                    const std::function<void(const OrderedJson& row, int64_t number,
+                                             const std::string& where)>& use) {
   const std::string text = io::read_unpacked(file, kLargestFile);
   int64_t number = 1;
   for (size_t at = 0; at < text.size(); ++number) {
@@ -98,13 +110,21 @@ ConversationFile read_conversations(const fs::path& file) {
     const std::string_view line = std::string_view(text).substr(at, end - at);
     at = end + 1;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::string where = fmt::format("{}: line {}", result.name, number);
+    const std::string where = fmt::format("{}: line {}", file.string(), number);
     const OrderedJson row = io::parse_ordered_json(line, where);
     if (!row.is_object())
-      user_error("{}: expected an object such as {{\"messages\": [...]}} in each line; found {}",
-                 where, io::describe(io::Json(row)));
-    result.conversations.push_back(conversation_of(row, number, where));
+      user_error("{}: expected an object such as {} in each line; found {}", where, example,
+                 io::describe(io::Json(row)));
+    use(row, number, where);
   }
+}
+
+ConversationFile read_conversations(const fs::path& file) {
+  ConversationFile result{file.string(), {}};
+  each_json_line(file, R"({"messages": [...]})",
+                 [&](const OrderedJson& row, int64_t number, const std::string& where) {
+                   result.conversations.push_back(conversation_of(row, number, where));
+                 });
   if (result.conversations.empty())
     user_error("{}: it has no conversation; expected one in each line", result.name);
   return result;

@@ -4,8 +4,11 @@
 //   {"prompt": "...", "completion": "..."}    texts, or lists of messages; with "tools" or without
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "folders/chat_template.h"
 
@@ -26,5 +29,21 @@ struct ConversationFile {
 /// Throws UserError that names the line: no JSON, another form, an unknown role, an empty turn, no
 /// answer to learn.
 ConversationFile read_conversations(const fs::path& file);
+
+/// use(row, number, where) for each line of a .jsonl file, packed or not, that is not blank;
+/// `where` names file and line. Throws UserError for a line that is no JSON object: `example` shows
+/// what it should be.
+void each_json_line(const fs::path& file, const char* example,
+                    const std::function<void(const nlohmann::ordered_json& row, int64_t number,
+                                             const std::string& where)>& use);
+/// "'prompt', 'text'": the names of a row's fields, for errors.
+std::string fields_of(const nlohmann::ordered_json& row);
+/// A list of messages, or a text, which is one message of `role`. `where` names the field.
+std::vector<io::ChatMessage> messages_or_text(const nlohmann::ordered_json& field, const char* role,
+                                              const std::string& where);
+/// The row's "tools"; none where it has none.
+jinja::Value tools_in(const nlohmann::ordered_json& row, const std::string& where);
+/// Throws UserError for an unknown role, an empty turn, and where there is no answer to learn.
+void check_messages(const Conversation& conversation, const std::string& where);
 
 }  // namespace brrr::train

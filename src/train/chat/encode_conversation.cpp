@@ -135,17 +135,23 @@ std::string ConversationEncoder::question_of(const Conversation& c) const {
   return chat_.render_marked(before, true, day_of_training(), c.tools).text;
 }
 
-std::vector<EncodedConversation> ConversationEncoder::encode(const Conversation& c) const {
-  const auto learns = [](const EncodedConversation& e) {
-    // The first id is no target.
-    return std::find(e.learnt.begin() + std::min<int64_t>(1, std::ssize(e.learnt)), e.learnt.end(),
-                     1) != e.learnt.end();
-  };
+bool learns(const EncodedConversation& e) {
+  // The first id is no target.
+  return std::find(e.learnt.begin() + std::min<int64_t>(1, std::ssize(e.learnt)), e.learnt.end(),
+                   1) != e.learnt.end();
+}
+
+EncodedConversation ConversationEncoder::encode_undivided(const Conversation& c) const {
   EncodedConversation all = encode_whole(c.messages, c.first_answer, c.tools);
   if (!learns(all))
     user_error(
         "the chat template marks no token of the assistant, so nothing is learnt from it; its "
         "{{% generation %}} blocks have to hold the assistant's messages");
+  return all;
+}
+
+std::vector<EncodedConversation> ConversationEncoder::encode(const Conversation& c) const {
+  EncodedConversation all = encode_undivided(c);
   std::vector<EncodedConversation> parts;
   if (all.ids.size() <= longest_) {
     parts.push_back(std::move(all));

@@ -16,6 +16,9 @@ struct EncodedConversation {
   std::vector<uint8_t> learnt;  // of each id: 1 where it is a target
 };
 
+/// Whether a target of it is learnt: the first id is none.
+bool learns(const EncodedConversation& conversation);
+
 /// Renders conversations with a template and finds the ids of the assistant's turns: what the
 /// template's `generation` blocks write, or, in a template without them, what each turn adds to the
 /// text that asks for it.
@@ -30,6 +33,8 @@ class ConversationEncoder {
   /// by themselves are left out: none may be left. Throws UserError, without the place, for a
   /// template whose text of earlier turns changes with later ones, and for what it refuses.
   std::vector<EncodedConversation> encode(const Conversation& conversation) const;
+  /// The conversation as one example of any length. Throws UserError as encode() does.
+  EncodedConversation encode_undivided(const Conversation& conversation) const;
   /// The text that asks for the first answer to be learnt.
   std::string question_of(const Conversation& conversation) const;
 

@@ -28,6 +28,10 @@ constexpr const char* kOwnRanks =
     "gradients and weights among them, and torchrun, mpirun and srun start them with the same "
     "options";
 constexpr const char* kAdapter = "give --lora-r N for an adapter of rank N; leave it out";
+constexpr const char* kReference =
+    "the reference of --task dpo is the model that the run starts from; leave it out";
+constexpr const char* kPreferenceLosses =
+    "--task dpo has the losses of --dpo-loss: sigmoid and ipo; leave it out";
 constexpr const char* kNoUpload =
     "nothing is uploaded; leave it out, and upload the run's folder by `hf upload NAME FOLDER`";
 
@@ -185,6 +189,22 @@ constexpr Harmless kHarmless[] = {
     {"lora-task-type", Kind::kText, "", ""},
     {"use-dora", Kind::kFlag, "false", "adapters with DoRA are used, not trained; leave it out"},
 
+    // TRL's DPOConfig.
+    {"precompute-ref-log-probs", Kind::kFlag, "", ""},  // they always are
+    {"precompute-ref-batch-size", Kind::kText, "", ""},
+    {"truncation-mode", Kind::kText, "keep_start",
+     "a sequence that is longer than --context loses its end; leave it out"},
+    {"reference-free", Kind::kFlag, "false", kReference},
+    {"sync-ref-model", Kind::kFlag, "false", kReference},
+    {"ref-model", Kind::kText, kOff, kReference},
+    {"use-weighting", Kind::kFlag, "false", "every pair counts alike; leave it out"},
+    {"rpo-alpha", Kind::kText, kOff, kPreferenceLosses},
+    {"ld-alpha", Kind::kText, kOff, kPreferenceLosses},
+    {"f-divergence-type", Kind::kText, "reverse_kl", kPreferenceLosses},
+    {"padding-free", Kind::kFlag, "", ""},  // it always is
+    {"disable-dropout", Kind::kFlag, "true",
+     "--task dpo trains without the model's dropout; name one with --dropout"},
+
     // nanoGPT. It keeps its best checkpoint alone where this is false; a run keeps the newest, too.
     {"always-save-checkpoint", Kind::kFlag, "", ""},
     {"backend", Kind::kText, "", ""},
@@ -335,7 +355,7 @@ void add_harmless_rows(ForeignTable& t) {
   // Options of ours by another name, or several of them, which in_our_names() has.
   for (const char* name :
        {"dataset", "config-overrides", "text-column-names", "line-by-line", "num-warmup-steps",
-        "max-train-steps", "max-length", "checkpointing-steps"})
+        "max-train-steps", "max-length", "checkpointing-steps", "beta", "loss-type"})
     t.foreign(name, std::string_view(name) == "line-by-line" ? Kind::kFlag : Kind::kText, name, "",
               [](TrainOptions&, const std::string&) {});
 }
@@ -406,6 +426,8 @@ std::optional<KeyValues> in_our_names(const std::string& option, const std::stri
   if (option == "num-warmup-steps") return KeyValues{{"warmup-steps", value}};
   if (option == "max-train-steps") return KeyValues{{"max-steps", value}};
   if (option == "max-length") return KeyValues{{"context", value}};
+  if (option == "beta") return KeyValues{{"dpo-beta", value}};
+  if (option == "loss-type") return KeyValues{{"dpo-loss", value}};
   if (option == "checkpointing-steps")
     return KeyValues{{value == "epoch" ? "save-strategy" : "save-steps", value}};
   return std::nullopt;

@@ -10,6 +10,7 @@
 #include "optim/optimizer.h"
 #include "train/options/foreign_names.h"
 #include "train/options/lora_options.h"
+#include "train/options/preference_options.h"
 #include "train/options/rank_options.h"
 
 namespace brrr::train {
@@ -39,7 +40,8 @@ void add_data_rows(Table& t) {
       .free_on_resume = true;  // the trainer compares the content's digest
   t.list("data", &Options::data, false, "FILE...",
          "token shards (.bin), or folders of them; with --task a file of texts and labels (.csv, "
-         ".tsv, .jsonl, packed or not), or of conversations (.jsonl); with --task images a folder "
+         ".tsv, .jsonl, packed or not), or of conversations or pairs of answers (.jsonl); with "
+         "--task images a folder "
          "with a folder of pictures for "
          "each class, MNIST's files, or a list of lines `path<tab>class`")
       .free_on_resume = true;
@@ -75,13 +77,16 @@ void add_task_rows(Table& t) {
        {"regress", "regression"},
        {"tokens", "ner"},
        {"images", "pictures"},
-       {"chat", "sft"}},
+       {"chat", "sft"},
+       {"dpo", "preferences"}},
       "NAME",
       "what a model learns from texts with labels: classify (a class for each text), regress "
       "(numbers), or an encoder tokens (a class for each word); from pictures: images (a class "
-      "for each); from conversations in a .jsonl file: chat (what the assistant says)");
+      "for each); from conversations in a .jsonl file: chat (what the assistant says), or dpo "
+      "(which of two answers is preferred)");
   t.text("chat-template", &Options::chat_template, "FILE",
-         "template (Jinja) that writes conversations, for --task chat (default: the model's own)",
+         "template (Jinja) that writes conversations, for --task chat and dpo (default: the "
+         "model's own)",
          {"chat-template-path"})
       .free_on_resume = true;  // a checkpoint has it
   t.text("text-column", &Options::text_column, "NAME",
@@ -101,6 +106,7 @@ void add_task_rows(Table& t) {
   t.flag("truncate", &Options::truncate,
          "truncate texts longer than the context; --no-truncate makes them an error",
          {"truncation"});
+  add_preference_rows(t);
 }
 
 void add_picture_rows(Table& t) {

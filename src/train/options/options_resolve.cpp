@@ -11,6 +11,7 @@
 #include "train/options/foreign_names.h"
 #include "train/options/lora_options.h"
 #include "train/options/option_layer.h"
+#include "train/options/preference_options.h"
 #include "train/options/rank_options.h"
 #include "train/tasks/picture_data.h"
 
@@ -75,6 +76,7 @@ void fill_intervals(TrainOptions& o) {
 }
 
 void fill(TrainOptions& o) {
+  fill_preferences(o);
   fill_for_optimizer(o);
   fill_lora(o);
   for (const auto& [name, value] : models::find_architecture(o.architecture).defaults())
@@ -214,7 +216,11 @@ void validate_task(const TrainOptions& o) {
     for (const char* name :
          {"augment", "color-jitter", "random-operations", "random-erasing", "cutout", "mixup",
           "label-smoothing", "skip-bad-images", "max-pixels", "image-cache"})
-      if (is_set(o, name)) usage_error("--{} applies to pictures: it needs --task images", name);
+      if (is_set(o, name))
+        usage_error("--{} applies to pictures: it needs --task images{}", name,
+                    learns_preferences(o) && std::string_view(name) == "label-smoothing"
+                        ? "; for pairs of answers take --dpo-label-smoothing"
+                        : "");
     if (has_picture_architecture(o) && o.init_from == "scratch" && !o.wants_resume())
       usage_error("a model of the architecture {} learns from pictures: it needs --task images",
                   o.architecture);
@@ -222,10 +228,12 @@ void validate_task(const TrainOptions& o) {
   for (const char* name : {"text-column", "text2-column", "label-column", "header", "quoting",
                            "truncate", "any-labels"})
     if (!learns_labels(o) && is_set(o, name) &&
-        !(std::string_view(name) == "text-column" && !o.text.empty()))  // of a .jsonl file
+        !(std::string_view(name) == "text-column" && !o.text.empty()) &&  // of a .jsonl file
+        !(std::string_view(name) == "truncate" && learns_preferences(o)))
       usage_error("--{} applies to labelled texts: it needs --task", name);
-  if (!learns_chat(o) && is_set(o, "chat-template"))
-    usage_error("--chat-template writes conversations: it needs --task chat");
+  if (!renders_conversations(o) && is_set(o, "chat-template"))
+    usage_error("--chat-template writes conversations: it needs --task chat or dpo");
+  refuse_preference_options(o);
   const bool masks = o.task.empty() &&
                      (o.init_from != "scratch" || o.wants_resume() ||
                       models::find_architecture(o.architecture).head == models::Head::masked_token);
@@ -235,6 +243,7 @@ void validate_task(const TrainOptions& o) {
           "--{} applies to masked language models, which are trained on text: it needs --preset "
           "bert-mini, or --init-from of an encoder, and no --task",
           name);
+  if (learns_preferences(o)) return validate_preferences(o);
   if (o.task.empty()) {
     if (o.preset == kFineTune && o.init_from == "scratch" && !o.wants_resume())
       usage_error("--preset {} needs --task classify, regress or tokens", kFineTune);
@@ -270,7 +279,7 @@ void validate_task(const TrainOptions& o) {
 
 void validate_metric(const TrainOptions& o) {
   if (o.wants_resume() && o.task.empty()) return;
-  const std::vector<std::string> known = io::metric_names(learns_chat(o) ? "" : o.task);
+  const std::vector<std::string> known = io::metric_names(o.task);
   const std::string& metric =
       o.metric_for_best_model.empty() ? known.front() : o.metric_for_best_model;
   const std::string of = o.task.empty() ? "a run without --task" : "--task " + o.task;
@@ -302,7 +311,7 @@ const models::Preset& find_preset(const std::string& name) {
 
 const models::Preset& preset_for_fine_tuning(const std::string& task) {
   if (task == "images") return find_preset(kFineTunePictures);
-  return find_preset(task.empty() || task == "chat" ? kFineTuneText : kFineTune);
+  return find_preset(task.empty() || task == "chat" || task == "dpo" ? kFineTuneText : kFineTune);
 }
 
 std::vector<const models::Preset*> presets() {

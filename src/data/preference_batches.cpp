@@ -1,0 +1,70 @@
+#include "data/preference_batches.h"
+
+#include "base/errors.h"
+#include "base/sha256.h"
+
+namespace brrr::io {
+
+PreferenceBatches::PreferenceBatches(const TokenSource& source,
+                                     std::span<const PreferencePair> pairs,
+                                     std::span<const uint8_t> learnt,
+                                     std::span<const float> reference, const BatchOptions& options)
+    : source_(source),
+      pairs_(pairs),
+      learnt_(learnt),
+      reference_(reference),
+      options_(options),
+      order_(
+          pairs.size(), [pairs](size_t i) { return pairs[i].tokens(); }, options) {
+  check_options(options);
+  BRRR_CHECK(options.flat && options.sequences_per_row == 2, "rows of {} sequences",
+             options.sequences_per_row);
+  BRRR_CHECK(std::ssize(learnt) == source.tokens(), "{} marks for {} tokens", learnt.size(),
+             source.tokens());
+  BRRR_CHECK(reference.empty() || reference.size() == 2 * pairs.size(),
+             "{} log probabilities for {} pairs", reference.size(), pairs.size());
+  for (const PreferencePair& pair : pairs) tokens_ += pair.tokens();
+}
+
+std::string PreferenceBatches::fingerprint() const {
+  Sha256 hash;
+  const std::string source = source_.fingerprint();
+  hash.update(source.data(), source.size());
+  hash.update(pairs_.data(), pairs_.size_bytes());
+  hash.update(learnt_.data(), learnt_.size());
+  return hash.finish_hex();
+}
+
+void PreferenceBatches::read(const Document& document, std::span<int32_t> inputs,
+                             std::span<int32_t> targets) const {
+  source_.read(document.begin, inputs);
+  source_.read(document.begin + 1, targets);
+  source_.check_ids(inputs, document.begin, options_.vocab);
+  source_.check_ids(targets, document.begin + 1, options_.vocab);
+  for (size_t i = 0; i < targets.size(); ++i)
+    if (learnt_[static_cast<size_t>(document.begin) + 1 + i] == 0) targets[i] = kIgnoreId;
+}
+
+void PreferenceBatches::fill(int64_t index, Batch& batch) const {
+  const auto [rows, length] = order_.batch(index);
+  std::vector<int64_t> lengths;
+  for (const size_t row : rows)
+    for (const Document& d : {pairs_[row].chosen, pairs_[row].rejected})
+      lengths.push_back(d.end - d.begin - 1);
+  const auto [tokens, begins] = batch.make_rows(lengths, options_, length, 0);
+  const auto targets = batch.make("targets", tokens.size(), kIgnoreId);
+  const auto reference = batch.make("reference", static_cast<size_t>(options_.sequences()), 0.0f);
+  batch.count = std::ssize(rows);
+  for (size_t b = 0; b < rows.size(); ++b) {
+    const PreferencePair& pair = pairs_[rows[b]];
+    for (const size_t which : {size_t{0}, size_t{1}}) {
+      const size_t sequence = 2 * b + which;
+      const auto n = static_cast<size_t>(lengths[sequence]);
+      read(which == 0 ? pair.chosen : pair.rejected, tokens.subspan(begins[sequence], n),
+           targets.subspan(begins[sequence], n));
+      if (!reference_.empty()) reference[sequence] = reference_[2 * rows[b] + which];
+    }
+  }
+}
+
+}  // namespace brrr::io

@@ -1,0 +1,18 @@
+#pragma once
+// Options of --task dpo.
+
+#include "models/preference_loss.h"
+#include "train/options.h"
+
+namespace brrr::train {
+
+void add_preference_rows(OptionTable<TrainOptions>& table);
+void fill_preferences(TrainOptions& options);
+/// Throws UserError (exit 2): such an option without --task dpo.
+void refuse_preference_options(const TrainOptions& options);
+/// Throws UserError (exit 2) for what does not go with --task dpo.
+void validate_preferences(const TrainOptions& options);
+
+models::PreferenceLoss preference_loss_of(const TrainOptions& options);
+
+}  // namespace brrr::train

@@ -1,0 +1,31 @@
+#pragma once
+// Files of preferences (.jsonl, packed or not), a pair of answers in each line, as TRL has them:
+//   {"prompt": "...", "chosen": "...", "rejected": "..."}    texts, or lists of messages
+//   {"chosen": [...], "rejected": [...]}    conversations that begin with the same messages, which
+//                                           are the prompt
+// both with "tools" or without.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/chat/conversation_file.h"
+
+namespace brrr::train {
+
+/// Two conversations with the same prompt, which is all before `first_answer`.
+struct Preference {
+  Conversation chosen, rejected;
+  int64_t line() const { return chosen.line; }
+};
+
+struct PreferenceFile {
+  std::string name;  // for messages
+  std::vector<Preference> preferences;
+};
+
+/// Throws UserError that names the line: no JSON, another form, no common prompt, equal answers,
+/// and what check_messages() refuses.
+PreferenceFile read_preferences(const fs::path& file);
+
+}  // namespace brrr::train
