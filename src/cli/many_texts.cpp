@@ -357,7 +357,7 @@ int generate_many(const infer::GenerateOptions& options, const io::ModelFolder& 
   infer::validate(defaults.sampling);
   check_context(options, model);
   note_ignored_settings(model);
-  defaults.stop = options.was_given("stop") ? options.stop : model.generation.stop_strings;
+  defaults.stop = infer::stop_strings_of(options, model);
   defaults.answers = options.num_samples;
   const PromptsFile file = read_prompts(options.prompts, defaults);
   if (file.prompts.empty() && file.problems.empty())

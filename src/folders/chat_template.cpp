@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/system_text.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/json_file.h"
 #include "text/gguf/gguf_tokenizer.h"
@@ -183,6 +184,20 @@ jinja::MarkedText ChatTemplate::render_marked(const std::vector<ChatMessage>& me
   variables.emplace_back("documents", jinja::Value());
   variables.emplace_back("add_generation_prompt", jinja::Value(asks));
   return template_.render_marked(variables, now);
+}
+
+std::string ChatTemplate::end_of_answer() const {
+  constexpr std::string_view kAnswer = "The answer.";
+  std::string text;
+  try {
+    text = render_marked({{"user", "The question?"}, {"assistant", std::string(kAnswer)}}, false, {})
+               .text;
+  } catch (const UserError&) {
+    return "";
+  }
+  const size_t at = text.rfind(kAnswer);
+  if (at == std::string::npos) return "";
+  return std::string(system_text::trimmed(std::string_view(text).substr(at + kAnswer.size())));
 }
 
 }  // namespace brrr::io

@@ -38,12 +38,44 @@ Sampling sampling_of(const GenerateOptions& o, const io::GenerationSettings& fol
   return s;
 }
 
+namespace {
+
+/// What a chat template writes behind an answer, and the special token that it begins with.
+struct EndOfAnswer {
+  std::string text;
+  std::optional<int32_t> token;
+};
+
+EndOfAnswer end_of_answer(const io::ModelFolder& model) {
+  const auto chat = io::ChatTemplate::read(model.folder);
+  if (!chat) return {};
+  EndOfAnswer end{chat->end_of_answer(), std::nullopt};
+  const std::vector<int32_t> ids = model.tokenizer->encode(end.text);
+  if (!ids.empty() && model.tokenizer->is_special(ids[0])) end.token = ids[0];
+  return end;
+}
+
+}  // namespace
+
 std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat) {
   std::set<int32_t> ends(model.generation.ends_of_text.begin(),
                          model.generation.ends_of_text.end());
   if ((ends.empty() || is_chat) && model.tokenizer->end_of_text() >= 0)
     ends.insert(model.tokenizer->end_of_text());
+  if (!is_chat) return ends;
+  const EndOfAnswer end = end_of_answer(model);
+  if (end.token) ends.insert(*end.token);
   return ends;
+}
+
+std::vector<std::string> stop_strings_of(const GenerateOptions& options,
+                                         const io::ModelFolder& model) {
+  if (options.was_given("stop")) return options.stop;
+  std::vector<std::string> stop = model.generation.stop_strings;
+  if (!options.chat) return stop;
+  const EndOfAnswer end = end_of_answer(model);
+  if (!end.token && !end.text.empty()) stop.push_back(end.text);
+  return stop;
 }
 
 std::vector<int32_t> begin_of_text(const io::ModelFolder& model) {
@@ -223,7 +255,7 @@ std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt,
   std::deque<GrowingText> texts;
   for (int64_t i = 0; i < samples.count; ++i) {
     texts.emplace_back(*model_.tokenizer, prompt, ends_,
-                       options_.was_given("stop") ? options_.stop : model_.generation.stop_strings);
+                       stop_strings_of(options_, model_));
     if (echoes) on_text(i, texts.back().prompt(), false);
   }
   int64_t longest = 0;
@@ -266,7 +298,7 @@ std::vector<TextMaker::Text> TextMaker::search(std::span<const int32_t> prompt, 
   std::vector<Text> made;
   for (int64_t i = 0; i < std::min(count, std::ssize(found)); ++i) {
     const Hypothesis& h = found[static_cast<size_t>(i)];
-    GrowingText text(*model_.tokenizer, prompt, ends_, model_.generation.stop_strings);
+    GrowingText text(*model_.tokenizer, prompt, ends_, stop_strings_of(options_, model_));
     add_until_stop(text, h.ids);
     text.finish();
     tokens_ += std::ssize(text.ids());

@@ -23,9 +23,14 @@ namespace brrr::infer {
 /// Returns the sampling settings: given options override those of the folder, which override the
 /// defaults.
 Sampling sampling_of(const GenerateOptions& options, const io::GenerationSettings& folder);
-/// The tokens that end a text: those of generation_config.json, else the tokenizer's end of text,
-/// which also ends a turn of a chat.
+/// The tokens that end a text: those of generation_config.json, else the tokenizer's end of text.
+/// That also ends a turn of a chat, and so does the special token that the chat template writes
+/// behind an answer.
 std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat);
+/// The texts that end a text: those of --stop, else those of generation_config.json, and in a chat
+/// what the template writes behind an answer, where it is not a special token.
+std::vector<std::string> stop_strings_of(const GenerateOptions& options,
+                                         const io::ModelFolder& model);
 /// Returns the tokens that stand for an empty prompt. Throws UserError (exit 2) for a model without
 /// such a token.
 std::vector<int32_t> begin_of_text(const io::ModelFolder& model);
