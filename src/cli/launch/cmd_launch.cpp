@@ -63,6 +63,20 @@ std::vector<std::string> checked_command(std::vector<std::string> words) {
   return words;
 }
 
+/// The options of a command line that begins with `train`; nothing for other verbs, and where the
+/// ranks will refuse them.
+std::optional<train::TrainOptions> train_options_of(const std::vector<std::string>& command) {
+  if (command[0] != "train") return std::nullopt;
+  const auto train = std::ranges::find(commands(), "train", &Command::name);
+  try {
+    const std::vector<std::string> words(command.begin() + 1, command.end());
+    return train_options(parse_arguments(
+        train->options, with_our_options(train->options, words, "brrr train"), "brrr train"));
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
 int run_launch(const Arguments& args) {
   LaunchOptions options;
   for (const auto& [key, value] : args.given)
@@ -83,8 +97,13 @@ int run_launch(const Arguments& args) {
   if (options.processes > ranks::HostSegment::kMostRanks)
     usage_error("expected at most {} ranks on one host; got {}", ranks::HostSegment::kMostRanks,
                 options.processes);
-  return run_local_ranks({static_cast<int>(options.processes), command, options.binds,
-                          options.elastic ? std::optional(options.max_restarts) : std::nullopt});
+  const std::optional<train::TrainOptions> train = train_options_of(command);
+  return run_local_ranks(
+      {.ranks = static_cast<int>(options.processes),
+       .command = command,
+       .binds = options.binds,
+       .max_restarts = options.elastic ? std::optional(options.max_restarts) : std::nullopt,
+       .timeout_seconds = train ? train->rank_timeout : 0});
 }
 
 }  // namespace

@@ -361,7 +361,7 @@ class Launch {
   sigset_t signals_{}, signals_before_{};
   int signal_fd_ = -1;
   int signal_ = 0;  // the last that came for this process
-  double stop_limit_seconds_ = ranks::default_timeout_seconds();
+  double stop_limit_seconds_ = ranks::timeout_seconds(plan_.timeout_seconds);
   Stopwatch step_;
   std::optional<Stopwatch> first_failure_;
   bool was_killed_ = false;  // one was ended by a signal that came from elsewhere
