@@ -72,7 +72,7 @@ int run_train(const Arguments& args) {
     fmt::print("{}", train::to_toml(options));
     return 0;
   }
-  const bool is_launched = LauncherMemory::inherited().has_value();
+  const bool is_launched = LauncherMemory::is_set();
   if ((options.ranks > 1 || options.elastic) && find_place().ranks == 1 && !is_launched) {
     std::vector<std::string> words{"train"};
     for (const auto& [key, value] : args.given)

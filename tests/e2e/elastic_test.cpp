@@ -155,7 +155,7 @@ TEST_F(Elastic, WhatIsNoLossEndsTheRun) {
   };
   Arguments many = elastic(2, model("run"), {"--hosts", "a,b"});
   for (const Case& c :
-       {Case{many, {}, "start the run again by --resume"},
+       {Case{many, {}, "peer checkpoints are for ranks of one host"},
         Case{elastic(2, {"eval"}), {}, "has no step to go on from"},
         Case{elastic(2, model("run"), {"--max-restarts", "-1"}), {}, "--max-restarts"},
         Case{model("run"), {}, "add --elastic"},
