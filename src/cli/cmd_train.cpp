@@ -149,6 +149,12 @@ train::TrainResult train_watched(const train::TrainOptions& options,
   }
 }
 
+/// For the launcher of an elastic run on several hosts, which sees mpirun end, and not the ranks.
+void note_end(LauncherMemory::End end, const std::string& sentence) {
+  if (!LauncherMemory::is_of_several_hosts()) return;
+  if (auto memory = LauncherMemory::inherited()) memory->set_end(end, sentence);
+}
+
 }  // namespace
 
 int train_main(const train::TrainOptions& given) {
@@ -159,14 +165,17 @@ int train_main(const train::TrainOptions& given) {
   train::TrainResult result;
   try {
     result = train_watched(options, communicator, live);
-  } catch (const LostRank&) {
+  } catch (const LostRank& e) {
+    const bool is_abandoned = dynamic_cast<const AbandonedRun*>(&e) != nullptr;
+    note_end(is_abandoned ? LauncherMemory::End::failed : LauncherMemory::End::lost, e.what());
     // The launcher of an elastic run says what it does about it.
-    if (LauncherMemory::inherited())
+    if (LauncherMemory::is_set())
       set_tell_sink([](std::string_view) {});
     else
       set_tell_sink({});
     throw;
-  } catch (...) {
+  } catch (const std::exception& e) {
+    note_end(LauncherMemory::End::failed, e.what());
     set_tell_sink({});  // every rank says what ended it
     throw;
   }

@@ -47,32 +47,42 @@ std::string option_of_word(const std::string& word, bool has_task) {
   return io::TokenSource::has_split(path, ".bin") ? "data" : "text";
 }
 
-int run_train(const Arguments& args) {
+}  // namespace
+
+train::TrainOptions train_options(const Arguments& args) {
   KeyValues given;
-  bool print_config = false;
-  for (const auto& [key, value] : args.given)
-    if (canonical_key(key) == "print-config")
-      print_config = parse_bool(value);
-    else
-      given.emplace_back(key, value);
+  for (const auto& option : args.given)
+    if (canonical_key(option.first) != "print-config") given.push_back(option);
   const bool has_task = std::ranges::any_of(
       given, [](const auto& option) { return canonical_key(option.first) == "task"; });
   for (const std::string& word : args.positional)
     given.emplace_back(option_of_word(word, has_task), word);
-  train::TrainOptions options = train::resolve(given);
+  return train::resolve(given);
+}
+
+namespace {
+
+int run_train(const Arguments& args) {
+  bool print_config = false;
+  for (const auto& [key, value] : args.given)
+    if (canonical_key(key) == "print-config") print_config = parse_bool(value);
+  train::TrainOptions options = train_options(args);
   if (print_config) {
     adopt_folder(options);
     fmt::print("{}", train::to_toml(options));
     return 0;
   }
-  const bool is_launched = LauncherMemory::inherited().has_value();
+  const bool is_launched = LauncherMemory::is_set();
   if ((options.ranks > 1 || options.elastic) && find_place().ranks == 1 && !is_launched) {
     std::vector<std::string> words{"train"};
     for (const auto& [key, value] : args.given)
       words.push_back(fmt::format("--{}={}", canonical_key(key), value));
     words.insert(words.end(), args.positional.begin(), args.positional.end());
-    return run_local_ranks({static_cast<int>(options.ranks), std::move(words), false,
-                            options.elastic ? std::optional(options.max_restarts) : std::nullopt});
+    return run_local_ranks(
+        {.ranks = static_cast<int>(options.ranks),
+         .command = std::move(words),
+         .max_restarts = options.elastic ? std::optional(options.max_restarts) : std::nullopt,
+         .timeout_seconds = options.rank_timeout});
   }
   use_threads(options.threads);
   return train_main(options);

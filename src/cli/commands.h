@@ -67,6 +67,8 @@ Command runs_command();
 Command info_command();
 Command completion_command();
 Command launch_command();
+/// The options that a command line of `train` means.
+train::TrainOptions train_options(const Arguments& args);
 int train_main(const train::TrainOptions& options);
 int generate_main(const infer::GenerateOptions& options);
 int embed_main(const infer::EmbedOptions& options);

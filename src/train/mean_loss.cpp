@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "base/hash.h"
 #include "base/integers.h"
 #include "data/loader.h"
 #include "data/window_batches.h"
 #include "machine/process.h"
+#include "runtime/ranks/shared_work.h"
 #include "train/parts.h"
+#include "train/tasks/picture_data.h"
 
 namespace brrr::train {
 namespace {
@@ -73,6 +77,46 @@ class SetName {
   uint64_t sum_ = 0;
 };
 
+/// What the metrics of a task read of a batch.
+io::Batch without_pixels(const io::Batch& batch) {
+  io::Batch light;
+  light.count = batch.count;
+  for (const io::Batch::Tensor& tensor : batch.tensors)
+    if (tensor.name != "pixels") light.tensors.push_back(tensor);
+  return light;
+}
+
+/// The metrics of a task whose batches are divided among ranks: every rank adds all of them, in
+/// order.
+class DividedMetrics {
+ public:
+  DividedMetrics(io::TaskMetrics& task, Communicator& communicator)
+      : task_(task), communicator_(communicator) {}
+
+  /// `logits`: of this rank's own batch, else empty. Batches of as many ranks as there are make a
+  /// round; `ends`: the last one.
+  void add(const io::Batch& batch, std::span<const float> logits, bool ends) {
+    round_.push_back(without_pixels(batch));
+    if (!logits.empty())
+      own_.assign(reinterpret_cast<const char*>(logits.data()), logits.size_bytes());
+    if (std::ssize(round_) < communicator_.ranks() && !ends) return;
+    const std::vector<std::string> all = gather_texts(communicator_, own_);
+    for (size_t rank = 0; rank < round_.size(); ++rank) {
+      std::vector<float> of_rank(all[rank].size() / sizeof(float));
+      std::memcpy(of_rank.data(), all[rank].data(), of_rank.size() * sizeof(float));
+      task_.add(of_rank, round_[rank]);
+    }
+    round_.clear();
+    own_.clear();
+  }
+
+ private:
+  io::TaskMetrics& task_;
+  Communicator& communicator_;
+  std::vector<io::Batch> round_;
+  std::string own_;  // the bytes of logits
+};
+
 Score score_of(Session& session, const models::Model& model, const MakeBatches& make,
                const TrainOptions& options, int64_t batches, io::TaskMetrics* task,
                Communicator* communicator) {
@@ -88,9 +132,14 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   Score score;
   SetName set;
   std::vector<float> logits;
-  // Metrics need all logits: of a task, every rank computes everything.
-  const int64_t ranks = communicator == nullptr || task != nullptr ? 1 : communicator->ranks();
-  const int64_t rank = ranks == 1 ? 0 : communicator->rank();
+  // At ZeRO 3 an evaluation gathers parameters, and programs for other shapes of a batch may gather
+  // them in another order: then every rank computes every batch.
+  const bool has_one_shape = l.lengths.size() <= 1 || learns_pictures(options);
+  const bool divides = communicator != nullptr && (options.zero < 3 || has_one_shape);
+  const int64_t ranks = divides ? communicator->ranks() : 1;
+  const int64_t rank = divides ? communicator->rank() : 0;
+  std::optional<DividedMetrics> divided;
+  if (divides && task != nullptr) divided.emplace(*task, *communicator);
   // Of each own batch: its loss, then its figures.
   const std::vector<std::string>& figures = session.figures();
   const size_t width = 1 + figures.size();
@@ -107,11 +156,16 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
     // ranks without a batch of their own evaluate the last one and drop its loss.
     const bool is_own = i % ranks == rank;
     const bool fills_in = i + 1 == count && rank > i % ranks;
-    if (!is_own && !fills_in) continue;
-    const std::vector<double> of_batch =
-        session.sums(batch, "logits", task != nullptr ? &logits : nullptr);
-    if (is_own) std::ranges::copy(of_batch, sums.begin() + i / ranks * std::ssize(of_batch));
-    if (task != nullptr) task->add(logits, batch);
+    if (is_own || fills_in) {
+      const std::vector<double> of_batch =
+          session.sums(batch, "logits", task != nullptr ? &logits : nullptr);
+      if (is_own) std::ranges::copy(of_batch, sums.begin() + i / ranks * std::ssize(of_batch));
+    }
+    if (divided)
+      divided->add(batch, is_own ? std::span<const float>(logits) : std::span<const float>(),
+                   i + 1 == count);
+    else if (task != nullptr)
+      task->add(logits, batch);
   }
   std::vector<double> totals(width);
   const auto add = [&](const double* of_batch) {

@@ -6,6 +6,7 @@
 
 #include "formats/svg_plot.h"
 #include "runtime/ranks/collectives.h"
+#include "runtime/ranks/place.h"
 #include "runtime/ranks/transports.h"
 #include "train/elastic/peer_checkpoint.h"
 #include "train/parts.h"
@@ -46,6 +47,12 @@ int64_t batch_bytes(const Graph& graph) {
   return bytes;
 }
 
+/// As open_transport() chooses; a plan without a launcher is for one host.
+bool goes_by_mpi(const TrainOptions& o) {
+  const RankPlace place = find_place();
+  return o.comm == "mpi" || place.local_ranks < place.ranks;
+}
+
 }  // namespace
 
 ProcessInputs inputs_of(const TrainOptions& o, const Dataset* data, int64_t vocab_size) {
@@ -77,8 +84,9 @@ machine::ProcessForecast forecast_process(const TrainOptions& o, const Session& 
   if (const StepShares& shares = session.shares(); shares.ranks > 1) {
     constexpr int64_t kThreads = 2;  // one exchanges, one watches the other ranks
     const auto of_host = static_cast<int>(std::min<int64_t>(shares.ranks, kMostRanksOfAHost));
-    f.ranks = collective_bytes(shares.ranks) + ranks::touched_shared_memory(of_host) +
-              kThreads * machine::kThreadBytes + gathered_bytes(session.engine());
+    f.ranks = collective_bytes(shares.ranks, goes_by_mpi(o) ? 2 : 1) +
+              ranks::touched_shared_memory(of_host) + kThreads * machine::kThreadBytes +
+              gathered_bytes(session.engine());
   }
   if (o.keeps_peer_checkpoints())
     f.ranks += LauncherMemory::kGenerations *

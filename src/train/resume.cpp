@@ -6,6 +6,7 @@
 #include "base/tell.h"
 #include "folders/checkpoint.h"
 #include "folders/folder_lock.h"
+#include "runtime/ranks/shared_work.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
 #include "train/runs/run_list.h"
@@ -150,6 +151,25 @@ ResumePoint find_resume_point(const TrainOptions& options) {
   found->step = checkpoint->step;
   return {run, checkpoint->folder,
           fmt::format("resuming {}, {}", run.string(), progress_text(*found))};
+}
+
+ResumePoint shared_resume_point(const TrainOptions& options, Communicator* communicator) {
+  if (communicator == nullptr) return find_resume_point(options);
+  std::optional<ResumePoint> own;  // of rank 0
+  Packed told(text_of_first(communicator, [&] {
+    own = find_resume_point(options);
+    Packed packed;
+    for (const std::string& text :
+         {options.resume, options.output_dir, own->run.string(), own->checkpoint.string()})
+      packed.put_text(text);
+    return packed.bytes();
+  }));
+  if (own) return *own;
+  const std::string resume = told.take_text(), output_dir = told.take_text();
+  if (resume != options.resume || output_dir != options.output_dir)
+    return find_resume_point(options);
+  const fs::path run = told.take_text(), checkpoint = told.take_text();
+  return {run, checkpoint, ""};
 }
 
 }  // namespace brrr::train

@@ -73,7 +73,7 @@ class Trainer {
   bool is_alone() const { return communicator_ == nullptr; }
 
   void adopt_recorded_options() {
-    resume_ = find_resume_point(options_);
+    resume_ = shared_resume_point(options_, communicator_.get());
     if (writes()) lock(resume_->run);
     if (!resume_->note.empty()) say(resume_->note);
     const fs::path record = resume_->checkpoint / "train_config.json";

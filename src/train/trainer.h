@@ -97,6 +97,9 @@ struct ResumePoint {
 /// in it or in runs/ that was interrupted). Damaged checkpoints are passed over with a line on
 /// stderr.
 ResumePoint find_resume_point(const TrainOptions& options);
+/// The same where ranks go on: rank 0 reads and verifies the files, and what it throws, all throw.
+/// A rank with another --resume or --output-dir than rank 0 looks for itself.
+ResumePoint shared_resume_point(const TrainOptions& options, Communicator* communicator);
 /// Throws UserError (exit 2) where --max-steps asks for fewer steps than the run has done.
 void refuse_fewer_steps(const TrainOptions& options, int64_t done, const fs::path& run);
 

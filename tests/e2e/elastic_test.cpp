@@ -155,7 +155,7 @@ TEST_F(Elastic, WhatIsNoLossEndsTheRun) {
   };
   Arguments many = elastic(2, model("run"), {"--hosts", "a,b"});
   for (const Case& c :
-       {Case{many, {}, "start the run again by --resume"},
+       {Case{many, {}, "peer checkpoints are for ranks of one host"},
         Case{elastic(2, {"eval"}), {}, "has no step to go on from"},
         Case{elastic(2, model("run"), {"--max-restarts", "-1"}), {}, "--max-restarts"},
         Case{model("run"), {}, "add --elastic"},
@@ -166,6 +166,23 @@ TEST_F(Elastic, WhatIsNoLossEndsTheRun) {
     EXPECT_EQ(run(c.command, c.environment), 2) << err_;
     EXPECT_NE(err_.find(c.words), std::string::npos) << err_;
   }
+}
+
+// The launcher has the time limit of the run that it starts.
+TEST_F(Elastic, ARankThatIsStoppedBeforeItComesIsEndedAfterTheRunsTimeLimit) {
+  Child child(folder_.path(),
+              elastic(2, model("run", {"--rank-timeout", "1"}), {"--max-restarts", "0"}),
+              {"BRRR_FAULT=start@1=pause:60000"});
+  std::vector<pid_t> pids;
+  for (const Stopwatch watch; pids.size() < 2 && watch.seconds() < 60; ::usleep(1000))
+    pids = ranks_of(child);
+  ASSERT_EQ(pids.size(), 2u) << child.err();
+  ::kill(pids[1], SIGSTOP);
+  const Stopwatch watch;
+  EXPECT_EQ(child.wait(), 128 + SIGKILL) << child.err();
+  EXPECT_LT(watch.seconds(), 10);
+  EXPECT_NE(child.err().find("rank 1 on "), std::string::npos) << child.err();
+  EXPECT_NE(child.err().find("was stopped for 1 s"), std::string::npos) << child.err();
 }
 
 // Faults at any moment of a run that is not elastic: it ends soon and names the rank, and another

@@ -75,6 +75,31 @@ TEST_F(Ranks, AKilledRunIsResumedByAnotherNumberOfRanks) {
   expect_same_files("whole", "killed", 200);
 }
 
+// Rank 0 verifies the checkpoints, once for all ranks.
+TEST_F(Ranks, ADamagedCheckpointIsNamedOnce) {
+  const Arguments longer{"--max-steps", "12", "--save-steps", "6"};
+  ASSERT_EQ(run(model("whole", longer)), 0) << err_;
+  ASSERT_EQ(run(model("hit", longer)), 0) << err_;
+  const auto damage = [&](const fs::path& file) {
+    std::string bytes = read_file(file);
+    bytes[bytes.size() / 2] ^= 1;
+    write_file_atomically(file, bytes);
+  };
+  const auto checkpoints = io::list_checkpoints(path("hit"));
+  ASSERT_EQ(checkpoints.size(), 2u);
+  const Arguments resume = launched(2, {"train", "--resume", path("hit").string()});
+  const std::string last = (checkpoints[1].folder / "optimizer.safetensors").string();
+  damage(last);
+  ASSERT_EQ(run(resume), 0) << err_;
+  EXPECT_NE(err_.find("passed over: " + last + " is damaged"), std::string::npos) << err_;
+  EXPECT_EQ(err_.find("is damaged"), err_.rfind("is damaged")) << err_;
+  expect_same_files("whole", "hit");
+  for (const io::Checkpoint& checkpoint : io::list_checkpoints(path("hit")))
+    damage(checkpoint.folder / "model.safetensors");
+  EXPECT_EQ(run(resume), 1) << err_;
+  EXPECT_NE(err_.find("has no checkpoint that can be used"), std::string::npos) << err_;
+}
+
 TEST_F(Ranks, PicturesKeepTheStatisticsOfTheFirstSlot) {
   write_picture_folder(path("pictures"), 20);
   const auto pictures = [&](const std::string& name, Arguments more) {

@@ -3,6 +3,8 @@
 
 #include "support/network_hosts.h"
 
+#include <csignal>
+
 #include "e2e/run.h"
 #include "folders/checkpoint.h"
 #include "support/long_proof.h"
@@ -27,14 +29,46 @@ class Hosts : public EndToEnd {
     put_options(args, more);
     return args;
   }
-  static Arguments launched(const NetworkHosts& hosts, const Arguments& command) {
-    Arguments args{"launch", "-n", std::to_string(hosts.size()), "--hosts", hosts.addresses()};
+  std::unique_ptr<Child> start_launch(const NetworkHosts& hosts, const Arguments& options,
+                                      const Arguments& command) const {
+    Arguments args{"launch"};
+    args.insert(args.end(), options.begin(), options.end());
     args.insert(args.end(), command.begin(), command.end());
-    return args;
+    return std::make_unique<Child>(folder_.path(), args, hosts.environment(), "/dev/null",
+                                   hosts.on(0));
   }
   std::unique_ptr<Child> start(const NetworkHosts& hosts, const Arguments& command) const {
-    return std::make_unique<Child>(folder_.path(), launched(hosts, command), hosts.environment(),
-                                   "/dev/null", hosts.on(0));
+    return start_launch(hosts, {"-n", std::to_string(hosts.size()), "--hosts", hosts.addresses()},
+                        command);
+  }
+  void await_checkpoint(const Child& program, const std::string& name) const {
+    const auto saved = [&] {
+      return fs::exists(path(name)) && !io::list_checkpoints(path(name)).empty();
+    };
+    for (int i = 0; i < 6000 && program.is_running() && !saved(); ++i) ::usleep(10000);
+    ASSERT_TRUE(saved()) << program.err();
+  }
+  /// Seconds until it says so on standard error, at most `limit`.
+  static double seconds_until_said(const Child& program, const std::string& words, double limit) {
+    const Stopwatch watch;
+    while (program.is_running() && watch.seconds() < limit &&
+           program.err().find(words) == std::string::npos)
+      ::usleep(10000);
+    return watch.seconds();
+  }
+  /// The rank that runs on a host.
+  static pid_t rank_on(const NetworkHosts& hosts, int host, const Child& launcher) {
+    for (const pid_t process : hosts.processes(host))
+      if (process != launcher.pid() && system_text::trimmed(system_text::read_or_empty(
+                                           fmt::format("/proc/{}/comm", process))) == "brrr")
+        return process;
+    return 0;
+  }
+  static size_t count(const std::string& text, const std::string& words) {
+    size_t found = 0;
+    for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1))
+      ++found;
+    return found;
   }
   void expect_same_files(const std::string& a, const std::string& b, int64_t step) const {
     for (const std::string& name : {std::string("model.safetensors"),
@@ -112,11 +146,7 @@ TEST_F(Hosts, ARunEndsOnAllHostsWhenOneIsCutOffAndIsResumedToTheSameBits) {
     Arguments options = longer;
     if (!is_long()) options.insert(options.end(), {"--rank-timeout", "2"});
     const auto program = start(hosts, model("cut", options));
-    const auto saved = [&] {
-      return fs::exists(path("cut")) && !io::list_checkpoints(path("cut")).empty();
-    };
-    for (int i = 0; i < 6000 && program->is_running() && !saved(); ++i) ::usleep(10000);
-    ASSERT_TRUE(saved()) << program->err();
+    ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, "cut"));
     hosts.set_link(1, false);
     const double seconds = hosts.seconds_until_empty(40);
     EXPECT_LT(seconds, 15);
@@ -132,6 +162,85 @@ TEST_F(Hosts, ARunEndsOnAllHostsWhenOneIsCutOffAndIsResumedToTheSameBits) {
   }
   ASSERT_EQ(run({"train", "--resume", path("cut").string()}), 0) << err_;
   expect_same_files("whole", "cut", 120);
+}
+
+// Of 2, 1 and 1 ranks, 2 are left where the second host is cut off: the most that divide 4 slots.
+TEST_F(Hosts, AnElasticRunGoesOnWithoutAHostThatIsCutOff) {
+  const Arguments longer{"--max-steps", "120", "--save-steps", "10", "--eval-steps", "60"};
+  ASSERT_EQ(run(model("whole", longer)), 0) << err_;
+  const NetworkHosts hosts(3, "1gbit");
+  const double limit = is_long() ? 12 : 2;
+  Arguments options = longer;
+  options.insert(options.end(), {"--rank-timeout", fmt::format("{:.0f}", limit)});
+  const auto program = start_launch(
+      hosts,
+      {"--elastic", "--hosts",
+       fmt::format("{}:2,{},{}", hosts.address(0), hosts.address(1), hosts.address(2))},
+      model("cut", options));
+  ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, "cut"));
+  hosts.set_link(1, false);
+  const double seconds = seconds_until_said(*program, "resumed at step ", 60);
+  EXPECT_LT(seconds, limit + 30);
+  EXPECT_EQ(program->wait(), 0) << program->err();
+  const std::string err = program->err();
+  EXPECT_NE(err.find("brrr: after step "), std::string::npos) << err;
+  EXPECT_NE(err.find(", rank 2 on host1 (process "), std::string::npos) << err;
+  EXPECT_NE(err.find(fmt::format("; {} does not answer and is left out; starting 2 ranks again "
+                                 "from the checkpoint of step ",
+                                 hosts.address(1))),
+            std::string::npos)
+      << err;
+  EXPECT_EQ(count(err, " again from "), 1u) << err;
+  EXPECT_LT(hosts.seconds_until_empty(15), 15);
+  RecordProperty("seconds", fmt::format("{:.2f}", seconds));
+  expect_same_files("whole", "cut", 120);
+}
+
+TEST_F(Hosts, AnElasticRunStartsARankOfAnotherHostAgain) {
+  const Arguments longer{"--max-steps", "120", "--save-steps", "10", "--eval-steps", "60"};
+  ASSERT_EQ(run(model("whole", longer)), 0) << err_;
+  const NetworkHosts hosts(2, "1gbit");
+  for (const int host : {1, 0}) {
+    SCOPED_TRACE(fmt::format("host {}", host));
+    const std::string name = fmt::format("killed{}", host);
+    const auto program =
+        start_launch(hosts, {"--elastic", "--hosts", hosts.addresses()}, model(name, longer));
+    ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, name));
+    const pid_t rank = rank_on(hosts, host, *program);
+    ASSERT_GT(rank, 0);
+    ::kill(rank, SIGKILL);
+    const double seconds = seconds_until_said(*program, "resumed at step ", 60);
+    EXPECT_LT(seconds, 30);
+    EXPECT_EQ(program->wait(), 0) << program->err();
+    const std::string err = program->err();
+    EXPECT_NE(err.find(fmt::format("rank {} on ", host)), std::string::npos) << err;
+    EXPECT_NE(err.find(fmt::format("(process {}) was ended by signal 9", rank)), std::string::npos)
+        << err;
+    EXPECT_NE(err.find("; starting 2 ranks again from the checkpoint of step "), std::string::npos)
+        << err;
+    EXPECT_EQ(count(err, " again from "), 1u) << err;
+    EXPECT_LT(hosts.seconds_until_empty(15), 15);
+    RecordProperty(fmt::format("seconds-{}", host), fmt::format("{:.2f}", seconds));
+    expect_same_files("whole", name, 120);
+  }
+}
+
+TEST_F(Hosts, WhatIsNoLossEndsAnElasticRun) {
+  const NetworkHosts hosts(2, "1gbit");
+  const Arguments elastic{"--elastic", "--hosts", hosts.addresses()};
+  {
+    const auto program = start_launch(hosts, elastic, model("wrong", {"--n-embd", "33"}));
+    EXPECT_EQ(program->wait(), 2) << program->err();
+    EXPECT_EQ(count(program->err(), " again from "), 0u) << program->err();
+  }
+  {
+    const auto program = start_launch(hosts, elastic, model("ended", {"--max-steps", "100000"}));
+    ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, "ended"));
+    program->send(SIGTERM);
+    EXPECT_NE(program->wait(), 0);
+    EXPECT_EQ(count(program->err(), " again from "), 0u) << program->err();
+    EXPECT_LT(hosts.seconds_until_empty(15), 15);
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/foreign_words.h"
+#include "cli/launch/elastic_hosts.h"
 #include "cli/launch/local_ranks.h"
 #include "cli/launch/mpirun.h"
 #include "runtime/ranks/host_segment.h"
@@ -34,7 +35,8 @@ const OptionTable<LaunchOptions>& launch_table() {
     t.flag(
         "elastic", &O::elastic,
         "of train: start all ranks again when one is lost (killed, stopped, out of memory), from "
-        "the newest peer checkpoint or checkpoint");
+        "the newest peer checkpoint or checkpoint; with --hosts from the newest checkpoint, and "
+        "without hosts that do not answer");
     t.integer("max-restarts", &O::max_restarts, 0, 1'000'000, "N",
               "how often --elastic starts them again; three times without a new step end the run "
               "before");
@@ -66,6 +68,20 @@ std::vector<std::string> checked_command(std::vector<std::string> words) {
   return words;
 }
 
+/// The options of a command line that begins with `train`; nothing for other verbs, and where the
+/// ranks will refuse them.
+std::optional<train::TrainOptions> train_options_of(const std::vector<std::string>& command) {
+  if (command[0] != "train") return std::nullopt;
+  const auto train = std::ranges::find(commands(), "train", &Command::name);
+  try {
+    const std::vector<std::string> words(command.begin() + 1, command.end());
+    return train_options(parse_arguments(
+        train->options, with_our_options(train->options, words, "brrr train"), "brrr train"));
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
 int run_launch(const Arguments& args) {
   LaunchOptions options;
   for (const auto& [key, value] : args.given)
@@ -77,17 +93,23 @@ int run_launch(const Arguments& args) {
   if (options.elastic && command[0] != "train")
     usage_error("--elastic starts lost ranks of `brrr train` again; {} has no step to go on from",
                 command[0]);
-  if (options.elastic && !options.hosts.empty())
-    usage_error(
-        "--elastic starts ranks of this host again; with --hosts, start the run again by --resume");
-  if (!options.hosts.empty()) run_on_hosts(parse_hosts(options.hosts, options.processes), command);
+  const std::optional<train::TrainOptions> train = train_options_of(command);
+  if (!options.hosts.empty()) {
+    const std::vector<HostRanks> hosts = parse_hosts(options.hosts, options.processes);
+    if (!options.elastic || !train) run_on_hosts(hosts, command);
+    return run_elastic_hosts({hosts, command, *train, options.max_restarts});
+  }
   if (options.processes == 0)
     usage_error("expected the number of ranks to start: `brrr launch -n 4 {} ...`", command[0]);
   if (options.processes > ranks::HostSegment::kMostRanks)
     usage_error("expected at most {} ranks on one host; got {}", ranks::HostSegment::kMostRanks,
                 options.processes);
-  return run_local_ranks({static_cast<int>(options.processes), command, options.binds,
-                          options.elastic ? std::optional(options.max_restarts) : std::nullopt});
+  return run_local_ranks(
+      {.ranks = static_cast<int>(options.processes),
+       .command = command,
+       .binds = options.binds,
+       .max_restarts = options.elastic ? std::optional(options.max_restarts) : std::nullopt,
+       .timeout_seconds = train ? train->rank_timeout : 0});
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "base/env.h"
 #include "base/tell.h"
 #include "base/threads/thread_team.h"
+#include "cli/launch/process_end.h"
 #include "cli/launch/restarts.h"
 #include "runtime/ranks/processes.h"
 #include "runtime/ranks/transports.h"
@@ -47,11 +48,6 @@ struct Rank {
   bool is_killed = false, was_stopped = false;  // when it was killed
   double stopped_seconds = 0;                   // without a break
 };
-
-/// As shells have it.
-int code_of(int status) {
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
 
 bool is_stopped(pid_t pid) { return process_state(static_cast<int32_t>(pid)) == 'T'; }
 
@@ -141,19 +137,15 @@ class Launch {
     return stopped == ranks_.end() ? rank : static_cast<int>(stopped - ranks_.begin());
   }
 
-  /// Somebody ended the rank on purpose, or nobody reads what it prints.
-  static bool asks_for_the_end(int signal) {
-    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT ||
-           signal == SIGPIPE;
-  }
-
   bool starts_again() {
     const int rank = lost_rank();
     if (rank < 0) return false;
     const Rank& lost = ranks_[static_cast<size_t>(rank)];
     return restarts_->again(fmt::format("rank {} on {} (process {}) {}", rank, host_name(),
                                         lost.pid, what_happened(lost)),
-                            plan_.ranks);
+                            [&] {
+                              return Restarts::Left{plan_.ranks, ""};
+                            });
   }
 
   std::string what_happened(const Rank& rank) const {
@@ -161,10 +153,7 @@ class Launch {
     if (rank.was_stopped)
       return fmt::format("was stopped for {:.0f} s, and therefore ended",
                          std::max(1.0, rank.stopped_seconds));
-    if (WIFSIGNALED(status))
-      return fmt::format(
-          "was ended by signal {} ({}{})", WTERMSIG(status), ::strsignal(WTERMSIG(status)),
-          WTERMSIG(status) == SIGKILL ? "; if nobody sent it, memory ran out: see dmesg" : "");
+    if (WIFSIGNALED(status)) return ended_by_signal(WTERMSIG(status));
     if (code_of(status) == static_cast<int>(ExitCode::kNoMemory)) return "ran out of memory";
     return "lost the others";
   }
@@ -361,7 +350,7 @@ class Launch {
   sigset_t signals_{}, signals_before_{};
   int signal_fd_ = -1;
   int signal_ = 0;  // the last that came for this process
-  double stop_limit_seconds_ = ranks::default_timeout_seconds();
+  double stop_limit_seconds_ = ranks::timeout_seconds(plan_.timeout_seconds);
   Stopwatch step_;
   std::optional<Stopwatch> first_failure_;
   bool was_killed_ = false;  // one was ended by a signal that came from elsewhere

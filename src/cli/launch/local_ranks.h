@@ -15,6 +15,7 @@ struct LocalRanks {
   std::vector<std::string> command;          // the verb and what follows it
   bool binds = false;                        // each rank to its share of the processors
   std::optional<int64_t> max_restarts = {};  // --elastic: how often lost ranks are started again
+  double timeout_seconds = 0;  // after which a stopped rank is killed; 0: the transports' default
 };
 
 /// Starts them, passes signals on, and waits until all have ended; after a failure of one the rest

@@ -35,12 +35,47 @@ std::string mpirun_version() {
   return ::pclose(pipe) == 0 ? text : "";
 }
 
-int64_t total(const std::vector<HostRanks>& hosts) {
+}  // namespace
+
+int64_t total_ranks(const std::vector<HostRanks>& hosts) {
   return std::accumulate(hosts.begin(), hosts.end(), int64_t{0},
                          [](int64_t sum, const HostRanks& host) { return sum + host.ranks; });
 }
 
-}  // namespace
+std::vector<HostRanks> deal_ranks(const std::vector<HostRanks>& hosts, int64_t ranks) {
+  std::vector<HostRanks> dealt = hosts;
+  for (HostRanks& host : dealt) host.ranks = 0;
+  ranks = std::min(ranks, total_ranks(hosts));
+  for (size_t at = 0; ranks > 0; at = (at + 1) % hosts.size()) {
+    if (dealt[at].ranks == hosts[at].ranks) continue;
+    ++dealt[at].ranks;
+    --ranks;
+  }
+  std::erase_if(dealt, [](const HostRanks& host) { return host.ranks == 0; });
+  return dealt;
+}
+
+std::string version_of_mpirun() {
+  std::string version = mpirun_version();
+  if (version.empty())
+    usage_error(
+        "--hosts needs mpirun, which is not in PATH; Debian and Ubuntu have it in the package "
+        "openmpi-bin (or mpich), on every host");
+  return version;
+}
+
+std::vector<std::string> with_own_program(const std::vector<std::string>& verb_and_arguments) {
+  std::vector<std::string> command{fs::read_symlink("/proc/self/exe").string()};
+  command.insert(command.end(), verb_and_arguments.begin(), verb_and_arguments.end());
+  return command;
+}
+
+void become_program(std::vector<std::string> words) {
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+}
 
 std::vector<HostRanks> parse_hosts(const std::string& text, int64_t ranks) {
   std::vector<HostRanks> hosts;
@@ -70,16 +105,16 @@ std::vector<HostRanks> parse_hosts(const std::string& text, int64_t ranks) {
                   ranks, count, hosts[0].name);
     for (HostRanks& host : hosts) host.ranks = ranks / count;
   }
-  if (ranks > 0 && total(hosts) != ranks)
+  if (ranks > 0 && total_ranks(hosts) != ranks)
     usage_error("--processes is {}, but --hosts names {}; leave one of them out", ranks,
-                total(hosts));
+                total_ranks(hosts));
   return hosts;
 }
 
 std::vector<std::string> mpirun_command(const std::vector<HostRanks>& hosts,
                                         const std::string& version,
                                         const std::vector<std::string>& command) {
-  std::vector<std::string> words{"mpirun", "-n", std::to_string(total(hosts))}, names;
+  std::vector<std::string> words{"mpirun", "-n", std::to_string(total_ranks(hosts))}, names;
   std::vector<std::string> variables;
   for (const env::Variable& v : env::all()) {
     const std::string_view name = v.name;
@@ -109,18 +144,7 @@ std::vector<std::string> mpirun_command(const std::vector<HostRanks>& hosts,
 
 void run_on_hosts(const std::vector<HostRanks>& hosts,
                   const std::vector<std::string>& verb_and_arguments) {
-  const std::string version = mpirun_version();
-  if (version.empty())
-    usage_error(
-        "--hosts needs mpirun, which is not in PATH; Debian and Ubuntu have it in the package "
-        "openmpi-bin (or mpich), on every host");
-  std::vector<std::string> command{fs::read_symlink("/proc/self/exe").string()};
-  command.insert(command.end(), verb_and_arguments.begin(), verb_and_arguments.end());
-  std::vector<std::string> words = mpirun_command(hosts, version, command);
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
+  become_program(mpirun_command(hosts, version_of_mpirun(), with_own_program(verb_and_arguments)));
   user_error("cannot start mpirun: {}", std::strerror(errno));
 }
 

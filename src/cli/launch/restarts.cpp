@@ -8,7 +8,7 @@
 
 namespace brrr::cli {
 
-bool Restarts::again(const std::string& what, int ranks) {
+bool Restarts::again(const std::string& what, const std::function<Left()>& find_left) {
   const int64_t step = memory_.reached();
   const std::string lost =
       (step < 0 ? "before the first step, " : fmt::format("after step {}, ", step)) + what;
@@ -26,9 +26,11 @@ bool Restarts::again(const std::string& what, int ranks) {
          most_ == 0 ? "no restart is allowed" : "all " + counted(most_, "restart") + " were used");
     return false;
   }
+  const Left left = find_left();
   const GoOn go_on = train::find_go_on(memory_);
   memory_.set_go_on(go_on, ++restarts_);
-  tell("brrr: {}; starting {} again {}\n", lost, counted(ranks, "rank"), train::text_of(go_on));
+  tell("brrr: {}{}; starting {} again {}\n", lost, left.note, counted(left.ranks, "rank"),
+       train::text_of(go_on));
   return true;
 }
 

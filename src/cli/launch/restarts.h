@@ -3,7 +3,7 @@
 // where they go on.
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
 
 #include "runtime/ranks/launcher_memory.h"
@@ -14,12 +14,18 @@ class Restarts {
  public:
   explicit Restarts(int64_t most) : memory_(LauncherMemory::make()), most_(most) {}
   const LauncherMemory& memory() const { return memory_; }
+  int restarts() const { return restarts_; }
 
   /// Whether a rank has begun to train since the ranks were started.
   bool has_begun() const { return memory_.reached() >= 0; }
   /// Prepares the next start after a rank was lost, and says so in one line: `what` names the rank
-  /// and what happened to it. False: it was the last start; the line says why.
-  bool again(const std::string& what, int ranks);
+  /// and what happened to it. `find_left` is called if they are started again. False: it was the
+  /// last start; the line says why.
+  struct Left {
+    int ranks = 1;
+    std::string note;  // "; b does not answer and is left out", or nothing
+  };
+  bool again(const std::string& what, const std::function<Left()>& find_left);
 
  private:
   /// Starts in a row that did not get beyond the step of those before.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/human.h"
@@ -74,14 +75,21 @@ class Deriver {
     bool is_kept = false;  // another form that is worth keeping
   };
 
-  // An update keeps what has fewer bits than the parameter, its scale, and what is gathered of
-  // shards. A loader keeps what takes the place of parameters: another storage, several of them in
-  // one.
+  /// What the attribute "kept" of an op says that may derive weights: whether its result stays from
+  /// step to step. Nothing for ops that leave it to this pass.
+  static std::optional<bool> stays(const Node& node) {
+    const AttrValue* kept = node.op->derives_weights ? node.attrs.find("kept") : nullptr;
+    return kept == nullptr ? std::nullopt : std::optional(std::get<bool>(*kept));
+  }
+
+  // An update keeps what has fewer bits than the parameter, its scale, and what its op says stays,
+  // such as what is gathered of shards. A loader keeps what takes the place of parameters: another
+  // storage, several of them in one.
   bool is_worth_keeping(NodeId id) const {
     const Node& node = in_.node(id);
     if (refresher_ == Refresher::update)
-      return is_narrow_float(node.results[0].dtype) ||
-             is(node, Op::quantize_scale, Op::all_gather) || node.results[0].storage.is_quantized();
+      return is_narrow_float(node.results[0].dtype) || is(node, Op::quantize_scale) ||
+             stays(node).value_or(false) || node.results[0].storage.is_quantized();
     return is(node, Op::store) || node.operands.size() > 1 || !node.op->derives_weights ||
            widens_factor(id);
   }
@@ -92,8 +100,7 @@ class Deriver {
   bool may_derive(NodeId id) const {
     const Node& node = in_.node(id);
     if (node.results.size() != 1 || node.op->runs_regions || node.op->draws_random) return false;
-    if (is(node, Op::all_gather)) return node.attrs.get<bool>("kept");
-    if (node.op->derives_weights) return !node.operands.empty();
+    if (node.op->derives_weights) return !node.operands.empty() && stays(node).value_or(true);
     if (refresher_ != Refresher::loader || !node.op->is_primitive()) return false;
     if (!node.results[0].shape.is_static()) return false;
     bool is_constant = true;

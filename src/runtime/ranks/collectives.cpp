@@ -227,8 +227,8 @@ KernelEntry entry(Op op, int64_t ranks, const std::shared_ptr<SharedRoom>& share
 
 }  // namespace
 
-int64_t collective_bytes(int64_t ranks) {
-  return kInFlight * ranks * kExchanged * int64_t{sizeof(float)};
+int64_t collective_bytes(int64_t ranks, int in_flight) {
+  return std::clamp<int64_t>(in_flight, 1, kInFlight) * ranks * kExchanged * int64_t{sizeof(float)};
 }
 
 void sum_in_tree(std::span<const float* const> parts, int64_t n, float* y) {

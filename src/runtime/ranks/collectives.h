@@ -16,8 +16,9 @@ namespace brrr {
 void add_collectives(Backend& backend, int64_t ranks, std::shared_ptr<Communicator> communicator,
                      bool overlaps = true);
 
-/// The memory that the collectives of a backend take beside their operands and results.
-int64_t collective_bytes(int64_t ranks);
+/// The memory that the collectives of a backend take beside their operands and results, by a
+/// transport that has so many exchanges in flight.
+int64_t collective_bytes(int64_t ranks, int in_flight);
 
 /// y = the sum of `parts` of n numbers, in the tree whose left half is the largest power of two.
 void sum_in_tree(std::span<const float* const> parts, int64_t n, float* y);

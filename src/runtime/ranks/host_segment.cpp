@@ -413,7 +413,11 @@ void HostSegment::ring_doorbell(int rank) const {
 
 void HostSegment::check() const {
   const uint64_t word = header().verdict.load();
-  if (word != 0) throw LostRank(sentence(Verdict::of(word)));
+  if (word == 0) return;
+  const Verdict verdict = Verdict::of(word);
+  if (verdict.fault == Fault::gave_up || verdict.fault == Fault::left)
+    throw AbandonedRun(sentence(verdict));
+  throw LostRank(sentence(verdict));
 }
 
 void HostSegment::end_run(const Verdict& verdict) const {

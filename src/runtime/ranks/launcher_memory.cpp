@@ -16,12 +16,15 @@
 
 #include "base/env.h"
 #include "base/errors.h"
+#include "runtime/ranks/place.h"
 
 namespace brrr {
 namespace {
 
 constexpr uint32_t kMagic = 0x4c727242;  // "BrrL"
-constexpr size_t kPathBytes = 4096;
+constexpr size_t kPathBytes = 4096, kSentenceBytes = 1024;
+constexpr const char* kVariable = "BRRR_LAUNCHER_MEMORY";
+constexpr std::string_view kProcesses = "/proc/";
 
 void put_path(char (&to)[kPathBytes], const std::string& path) {
   BRRR_CHECK(path.size() < kPathBytes, "a path of {} bytes", path.size());
@@ -56,6 +59,9 @@ struct LauncherMemory::Board {
   char checkpoint[kPathBytes] = {};
   std::atomic<bool> place_is_checked{false}, has_folder{false};
   char folder[kPathBytes] = {};
+  std::atomic<int32_t> joined{0};
+  std::atomic<End> end{End::unknown};
+  char sentence[kSentenceBytes] = {};
   std::atomic<int64_t> steps[kMostRanks];
   PartRecord parts[kGenerations][kMostRanks];
 };
@@ -72,9 +78,19 @@ LauncherMemory LauncherMemory::make() {
   return memory;
 }
 
+bool LauncherMemory::is_set() { return env::get(kVariable).has_value(); }
+
+bool LauncherMemory::is_of_several_hosts() {
+  return env::get(kVariable).value_or("").starts_with(kProcesses);
+}
+
 std::optional<LauncherMemory> LauncherMemory::inherited() {
-  const std::optional<std::string> given = env::get("BRRR_LAUNCHER_MEMORY");
+  const std::optional<std::string> given = env::get(kVariable);
   if (!given) return std::nullopt;
+  if (is_of_several_hosts()) {
+    if (find_place().rank != 0) return std::nullopt;
+    return opened(*given);
+  }
   LauncherMemory memory;
   int* const files[] = {&memory.board_file_, &memory.files_[0], &memory.files_[1]};
   size_t at = 0;
@@ -91,6 +107,20 @@ std::optional<LauncherMemory> LauncherMemory::inherited() {
   }
   // Duplicates, which programs that this process starts do not inherit.
   for (int* file : files) *file = ::fcntl(*file, F_DUPFD_CLOEXEC, 3);
+  memory.map();
+  BRRR_CHECK(memory.board_->magic == kMagic, "the launcher is another program");
+  return memory;
+}
+
+LauncherMemory LauncherMemory::opened(const std::string& path) {
+  LauncherMemory memory;
+  memory.board_file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  struct stat info {};
+  if (memory.board_file_ < 0 || ::fstat(memory.board_file_, &info) != 0 ||
+      info.st_size != static_cast<off_t>(sizeof(Board)))
+    usage_error(
+        "--elastic with --hosts: rank 0 has to run on the host of `brrr launch`; name this host "
+        "first");
   memory.map();
   BRRR_CHECK(memory.board_->magic == kMagic, "the launcher is another program");
   return memory;
@@ -120,17 +150,35 @@ std::string LauncherMemory::pass_on() const {
   return fmt::format("{},{},{}", board_file_, files_[0], files_[1]);
 }
 
+std::string LauncherMemory::path() const {
+  return fmt::format("{}{}/fd/{}", kProcesses, ::getpid(), board_file_);
+}
+
 void LauncherMemory::set_go_on(const GoOn& go_on, int restarts) {
   board_->restarts = restarts;
   board_->from = go_on.from;
   board_->from_step = go_on.step;
   put_path(board_->checkpoint, go_on.checkpoint);
+  board_->joined.store(0);
+  board_->end.store(End::unknown);
   for (std::atomic<int64_t>& step : board_->steps) step.store(-1);
 }
 
 GoOn LauncherMemory::go_on() const { return {board_->from, board_->from_step, board_->checkpoint}; }
 
 int LauncherMemory::restarts() const { return board_->restarts; }
+
+void LauncherMemory::set_joined(int32_t process) { board_->joined.store(process); }
+int32_t LauncherMemory::joined_process() const { return board_->joined.load(); }
+
+void LauncherMemory::set_end(End end, const std::string& sentence) {
+  const size_t bytes = std::min(sentence.size(), kSentenceBytes - 1);
+  std::memcpy(board_->sentence, sentence.data(), bytes);
+  board_->sentence[bytes] = 0;
+  board_->end.store(end);
+}
+LauncherMemory::End LauncherMemory::end() const { return board_->end.load(); }
+std::string LauncherMemory::end_sentence() const { return board_->sentence; }
 
 void LauncherMemory::set_place_checked() { board_->place_is_checked.store(true); }
 bool LauncherMemory::is_place_checked() const { return board_->place_is_checked.load(); }

@@ -2,7 +2,9 @@
 // LauncherMemory: memory of `brrr launch --elastic`, which the ranks that it starts inherit. It
 // outlives them, has no name, and is gone with the last process that holds it. It says how far the
 // run is, where ranks that are started again go on, and it holds the peer checkpoints: two
-// generations of the training state, of which each rank writes its part.
+// generations of the training state, of which each rank writes its part. Ranks of several hosts
+// are started by mpirun, which passes nothing on: there rank 0 alone, which runs on the launcher's
+// host, opens the memory, and there are no peer checkpoints.
 
 #include <cstdint>
 #include <optional>
@@ -26,7 +28,11 @@ class LauncherMemory {
 
   /// In the launcher. Throws UserError where the system does not give the memory.
   static LauncherMemory make();
-  /// In a rank: what BRRR_LAUNCHER_MEMORY names; nothing in other processes.
+  /// Whether an elastic launcher started this process, and whether it did by mpirun.
+  static bool is_set();
+  static bool is_of_several_hosts();
+  /// What BRRR_LAUNCHER_MEMORY names; nothing in processes that no elastic launcher started, and in
+  /// ranks of several hosts other than rank 0. Throws UserError where the memory is not there.
   static std::optional<LauncherMemory> inherited();
   LauncherMemory(LauncherMemory&& other) noexcept;
   LauncherMemory& operator=(LauncherMemory&&) = delete;
@@ -35,6 +41,8 @@ class LauncherMemory {
   /// After fork(): lets the program that the process becomes inherit the memory. Returns the value
   /// of BRRR_LAUNCHER_MEMORY.
   std::string pass_on() const;
+  /// The value of BRRR_LAUNCHER_MEMORY for ranks that mpirun starts.
+  std::string path() const;
 
   // -- written by the launcher, between runs of the ranks
   void set_go_on(const GoOn& go_on, int restarts);
@@ -42,6 +50,15 @@ class LauncherMemory {
   int restarts() const;  // how often the ranks were started again
 
   // -- written by rank 0
+  /// All ranks have come together; the process of rank 0.
+  void set_joined(int32_t process);
+  int32_t joined_process() const;  // 0: not yet
+  /// Why rank 0 ended, where that was no signal: it lost another rank, as the sentence says, or the
+  /// run met an error.
+  enum class End : int32_t { unknown, lost, failed };
+  void set_end(End end, const std::string& sentence);
+  End end() const;
+  std::string end_sentence() const;
   /// The place of a new run is free, or may be overwritten: what is in it from now on is its own.
   void set_place_checked();
   bool is_place_checked() const;
@@ -73,6 +90,7 @@ class LauncherMemory {
  private:
   struct Board;
   LauncherMemory() = default;
+  static LauncherMemory opened(const std::string& path);
   void map();
 
   int board_file_ = -1;

@@ -312,6 +312,7 @@ class Mpi : public Transport {
     if (silent_rank >= 0 && silent_rank < std::ssize(introductions_) &&
         host(silent_rank) != host(rank()))
       throw SilentHost(sentence);
+    if (silent_rank < 0) throw AbandonedRun(sentence);
     throw LostRank(sentence);
   }
 

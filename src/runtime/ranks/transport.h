@@ -26,6 +26,13 @@ class LostRank : public UserError {
       : UserError(message, code) {}
 };
 
+/// Another rank met an error of its own and ended the run, or is done although this one still needs
+/// it. Ranks that are started again would end in the same way.
+class AbandonedRun : public LostRank {
+ public:
+  using LostRank::LostRank;
+};
+
 /// A rank of another host gives no sign of life. Its host may be cut off, and then the launcher
 /// cannot end what runs there, nor itself.
 class SilentHost : public LostRank {

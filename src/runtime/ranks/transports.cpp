@@ -46,7 +46,8 @@ void copy_own_segments(std::span<const Outgoing> out, std::span<const Incoming> 
   }
 }
 
-double default_timeout_seconds() {
+double timeout_seconds(double of_options) {
+  if (of_options > 0) return of_options;
   const std::optional<std::string> given = env::get("BRRR_RANK_TIMEOUT");
   if (!given) return 12;
   try {
@@ -62,7 +63,7 @@ std::vector<std::string> transport_names() { return {"auto", "shm", "mpi", "nccl
 
 std::unique_ptr<Transport> open_transport(const RankPlace& place, const TransportOptions& given) {
   TransportOptions options = given;
-  if (options.timeout_seconds <= 0) options.timeout_seconds = ranks::default_timeout_seconds();
+  options.timeout_seconds = ranks::timeout_seconds(options.timeout_seconds);
   BRRR_CHECK(place.ranks >= 1 && place.rank >= 0 && place.rank < place.ranks, "rank {} of {}",
              place.rank, place.ranks);
   const std::vector<std::string> names = transport_names();

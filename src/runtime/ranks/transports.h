@@ -14,8 +14,9 @@ std::string segment_name(const std::string& run_id);
 /// Removes the shared memory that ranks left behind which were killed before all had come.
 void remove_segment(const std::string& run_id);
 
-/// How long a rank may be silent: BRRR_RANK_TIMEOUT, else 12.
-double default_timeout_seconds();
+/// How long a rank may be silent: what the options say (--rank-timeout), else BRRR_RANK_TIMEOUT,
+/// else 12.
+double timeout_seconds(double of_options);
 
 std::unique_ptr<Transport> open_shared_memory(const RankPlace& place,
                                               const TransportOptions& options);

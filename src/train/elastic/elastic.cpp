@@ -1,12 +1,28 @@
 #include "train/elastic/elastic.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/file.h"
 #include "base/tell.h"
 #include "folders/checkpoint.h"
+#include "formats/json_file.h"
 #include "train/run_folder.h"
 
 namespace brrr::train {
 namespace {
+
+/// They lie in memory of the first host, which ranks of others cannot write to.
+void refuse_peer_checkpoints(const TrainOptions& options) {
+  if (options.elastic)
+    usage_error(
+        "--elastic is an option of `brrr launch` where ranks are on several hosts: write it before "
+        "`train`");
+  if (options.peer_checkpoint_steps > 0)
+    usage_error(
+        "--peer-checkpoint-steps {}: peer checkpoints are for ranks of one host; with --hosts, "
+        "lost ranks go on from the checkpoints of --save-steps",
+        options.peer_checkpoint_steps);
+}
 
 void refuse_elastic(const TrainOptions& options) {
   if (options.elastic)
@@ -51,17 +67,58 @@ std::string text_of(const GoOn& go_on) {
   return "from the beginning";
 }
 
-TrainOptions options_of_rank(const TrainOptions& given,
-                             const std::optional<LauncherMemory>& memory) {
+ElasticStart start_of(const LauncherMemory& memory) {
+  return {true,
+          LauncherMemory::is_of_several_hosts(),
+          memory.restarts(),
+          memory.go_on(),
+          memory.folder(),
+          memory.is_place_checked()};
+}
+
+std::string to_json(const ElasticStart& start) {
+  return nlohmann::json{{"restarts", start.restarts},
+                        {"step", start.go_on.step},
+                        {"checkpoint", start.go_on.checkpoint},
+                        {"folder", start.folder},
+                        {"place_is_checked", start.is_place_checked}}
+      .dump();
+}
+
+ElasticStart elastic_start_from_json(const std::string& text) {
+  const io::Json j = io::parse_json(text, "what rank 0 says of the launcher");
+  const std::string checkpoint = j.at("checkpoint");
+  return {.is_elastic = true,
+          .is_on_several_hosts = true,
+          .restarts = j.at("restarts"),
+          .go_on = {checkpoint.empty() ? GoOn::From::beginning : GoOn::From::checkpoint,
+                    j.at("step"), checkpoint},
+          .folder = j.at("folder"),
+          .is_place_checked = j.at("place_is_checked")};
+}
+
+int64_t most_ranks(const TrainOptions& options, int64_t places) {
+  const int64_t divided = options.deterministic_ranks > 0
+                              ? options.deterministic_ranks
+                              : options.batch_size * options.gradient_accumulation_steps;
+  for (int64_t ranks = places; ranks > 1; --ranks)
+    if (divided % ranks == 0) return ranks;
+  return 1;
+}
+
+TrainOptions options_of_rank(const TrainOptions& given, const ElasticStart& start) {
   TrainOptions options = given;
-  if (!memory) {
+  if (!start.is_elastic) {
     refuse_elastic(options);
     return options;
   }
-  options.elastic = true;
-  if (memory->restarts() == 0) return options;
-  const GoOn go_on = memory->go_on();
-  const std::string folder = memory->folder();
+  if (start.is_on_several_hosts)
+    refuse_peer_checkpoints(options);
+  else
+    options.elastic = true;
+  if (start.restarts == 0) return options;
+  const GoOn& go_on = start.go_on;
+  const std::string& folder = start.folder;
   if (!go_on.checkpoint.empty()) {
     // The record of the run has all that was given at the first start.
     options.resume = go_on.checkpoint;
@@ -80,7 +137,7 @@ TrainOptions options_of_rank(const TrainOptions& given,
     options.fit = options.resume = "false";
   }
   if (!folder.empty()) options.output_dir = folder;
-  if (memory->is_place_checked()) options.overwrite = true;  // what is there is of this run
+  if (start.is_place_checked) options.overwrite = true;  // what is there is of this run
   return options;
 }
 

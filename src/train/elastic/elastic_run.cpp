@@ -1,7 +1,7 @@
 #include "train/elastic/elastic_run.h"
 
+#include "runtime/ranks/processes.h"
 #include "runtime/ranks/shared_work.h"
-#include "train/elastic/elastic.h"
 
 namespace brrr::train {
 namespace {
@@ -11,17 +11,24 @@ constexpr double kKeepEvery = 100;
 
 }  // namespace
 
-ElasticRun::ElasticRun(const Communicator* communicator)
+ElasticRun::ElasticRun(Communicator* communicator)
     : rank_(rank_of(communicator)),
       ranks_(ranks_of(communicator)),
-      launcher_(LauncherMemory::inherited()) {}
+      launcher_(LauncherMemory::inherited()) {
+  if (launcher_) start_ = start_of(*launcher_);
+  // Ranks of several hosts learn it from rank 0.
+  if (LauncherMemory::is_of_several_hosts() && communicator != nullptr)
+    start_ =
+        elastic_start_from_json(gather_texts(*communicator, launcher_ ? to_json(start_) : "")[0]);
+  if (launcher_) launcher_->set_joined(own_process().pid);
+}
 
 TrainOptions ElasticRun::options(const TrainOptions& given) const {
-  return options_of_rank(given, launcher_);
+  return options_of_rank(given, start_);
 }
 
 bool ElasticRun::goes_on_from_memory() const {
-  return launcher_ && launcher_->restarts() > 0 && launcher_->go_on().from == GoOn::From::memory;
+  return start_.restarts > 0 && start_.go_on.from == GoOn::From::memory;
 }
 
 void ElasticRun::note_place_checked() {

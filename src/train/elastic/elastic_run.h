@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "runtime/ranks/communicator.h"
+#include "train/elastic/elastic.h"
 #include "train/elastic/peer_checkpoint.h"
 #include "train/open_run.h"
 
@@ -14,10 +15,10 @@ namespace brrr::train {
 
 class ElasticRun {
  public:
-  /// `communicator`: null where one rank runs alone.
-  explicit ElasticRun(const Communicator* communicator);
+  /// `communicator`: null where one rank runs alone. Called by all ranks.
+  explicit ElasticRun(Communicator* communicator);
 
-  /// options_of_rank() with the memory of this process's launcher.
+  /// options_of_rank() by what this process's launcher says.
   TrainOptions options(const TrainOptions& given) const;
   /// Whether the ranks were started again and find the newest state in memory.
   bool goes_on_from_memory() const;
@@ -37,6 +38,7 @@ class ElasticRun {
  private:
   int rank_, ranks_;
   std::optional<LauncherMemory> launcher_;
+  ElasticStart start_;
   std::optional<PeerCheckpoints> peers_;
   double keep_seconds_ = 0;  // that the last one took
   Stopwatch since_kept_;

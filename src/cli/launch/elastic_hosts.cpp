@@ -1,0 +1,311 @@
+#include "cli/launch/elastic_hosts.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/human.h"
+#include "base/system_text.h"
+#include "base/tell.h"
+#include "cli/launch/mpirun_output.h"
+#include "cli/launch/process_end.h"
+#include "cli/launch/restarts.h"
+#include "runtime/ranks/processes.h"
+#include "runtime/ranks/transport.h"
+#include "train/elastic/elastic.h"
+#include "train/trainer.h"
+
+namespace brrr::cli {
+namespace {
+
+/// Seconds for all ranks to come together, for mpirun to end after rank 0 did, for rank 0 to end
+/// after mpirun did, and for a host to start a program that does nothing.
+constexpr double kJoin = 60, kEndAfterRank = 10, kEndAfterMpirun = 3, kAnswer = 10;
+
+/// The processes that this one started, and theirs.
+void collect_descendants(pid_t process, std::vector<pid_t>& found) {
+  std::istringstream children(
+      system_text::read_or_empty(fmt::format("/proc/{0}/task/{0}/children", process)));
+  for (pid_t child = 0; children >> child;) {
+    found.push_back(child);
+    collect_descendants(child, found);
+  }
+}
+
+/// A program whose output nobody wants to see.
+pid_t start_silent(const std::vector<std::string>& words, const sigset_t& signals) {
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child != 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  ::setpgid(0, 0);
+  ::sigprocmask(SIG_SETMASK, &signals, nullptr);
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, stream);
+  become_program(words);
+  ::_exit(127);
+}
+
+class HostsLaunch {
+ public:
+  explicit HostsLaunch(ElasticHosts plan)
+      : plan_(std::move(plan)),
+        version_(version_of_mpirun()),
+        restarts_(plan_.max_restarts),
+        current_(plan_.hosts) {
+    ::sigemptyset(&signals_);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&signals_, number);
+    ::sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
+    signal_fd_ = ::signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+  HostsLaunch(const HostsLaunch&) = delete;
+  HostsLaunch& operator=(const HostsLaunch&) = delete;
+  ~HostsLaunch() {
+    ::close(signal_fd_);
+    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+  }
+
+  int run() {
+    for (;;) {
+      run_mpirun();
+      const std::optional<std::string> lost = what_was_lost();
+      if (!lost) break;
+      if (!restarts_.again(*lost, [&] { return find_left(); })) return code_of(status_);
+      if (signal_ != 0) return 128 + signal_;
+    }
+    if (signal_ == 0 && status_ != 0) output_.tell_blocks();
+    return code_of(status_);
+  }
+
+ private:
+  const LauncherMemory& memory() const { return restarts_.memory(); }
+
+  // ---- one mpirun
+
+  void run_mpirun() {
+    output_ = {};
+    status_ = 0;
+    is_too_late_ = false;
+    int ends[2] = {-1, -1};
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+      throw std::system_error(errno, std::generic_category(), "cannot start mpirun");
+    const pid_t parent = ::getpid();
+    const std::string path = memory().path();  // which names this process
+    mpirun_ = ::fork();
+    if (mpirun_ < 0) throw std::system_error(errno, std::generic_category(), "cannot start mpirun");
+    if (mpirun_ == 0) become_mpirun(ends[1], parent, path);
+    ::close(ends[1]);
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    const Stopwatch since_start;
+    std::optional<Stopwatch> since_end;  // of rank 0
+    while (::waitpid(mpirun_, &status_, WNOHANG) != mpirun_) {
+      pollfd events[] = {{.fd = signal_fd_, .events = POLLIN, .revents = 0},
+                         {.fd = ends[0], .events = POLLIN, .revents = 0}};
+      ::poll(events, 2, 200);
+      read_signals();
+      read_output(ends[0]);
+      if (!since_end && memory().end() != LauncherMemory::End::unknown) since_end.emplace();
+      is_too_late_ = memory().joined_process() == 0 && since_start.seconds() > kJoin;
+      if (is_too_late_ || (since_end && since_end->seconds() > kEndAfterRank))
+        ::kill(mpirun_, SIGKILL);
+    }
+    mpirun_ = 0;
+    await_end_of_rank();
+    read_output(ends[0]);
+    ::close(ends[0]);
+    read_signals();
+  }
+
+  [[noreturn]] void become_mpirun(int errors, pid_t parent, const std::string& memory_path) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) ::_exit(1);
+    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+    ::dup2(errors, STDERR_FILENO);
+    ::setenv("BRRR_LAUNCHER_MEMORY", memory_path.c_str(), 1);
+    become_program(mpirun_command(current_, version_, with_own_program(plan_.command)));
+    ::_exit(127);
+  }
+
+  void read_output(int from) {
+    char buffer[4096];
+    for (ssize_t bytes = 0; (bytes = ::read(from, buffer, sizeof buffer)) > 0;)
+      output_.add({buffer, static_cast<size_t>(bytes)});
+  }
+
+  void read_signals() {
+    signalfd_siginfo info{};
+    while (::read(signal_fd_, &info, sizeof info) == sizeof info) {
+      if (info.ssi_signo == SIGCHLD) continue;
+      signal_ = static_cast<int>(info.ssi_signo);
+      // A terminal sends its signals to mpirun, too.
+      if (info.ssi_code != SI_KERNEL && mpirun_ > 0) ::kill(mpirun_, signal_);
+    }
+  }
+
+  /// Rank 0 holds the lock of the run's folder; mpirun may have been killed before it.
+  void await_end_of_rank() const {
+    const int32_t process = memory().joined_process();
+    if (process == 0) return;
+    for (const Stopwatch watch; process_state(process) != 0 && watch.seconds() < kEndAfterMpirun;)
+      ::usleep(10000);
+    if (process_state(process) != 0) ::kill(process, SIGKILL);
+  }
+
+  // ---- what happened
+
+  /// The rank that was lost and how; nothing where the run ended for a reason that would end it
+  /// again.
+  std::optional<std::string> what_was_lost() const {
+    const int code = code_of(status_);
+    if (code == 0 || code == static_cast<int>(ExitCode::kUsage) || signal_ != 0) return {};
+    if (const auto killed = output_.killed())
+      return lost_by_signal(name_of(*killed), static_cast<int>(killed->signal));
+    if (memory().end() == LauncherMemory::End::lost) {
+      const std::string sentence = memory().end_sentence();
+      return sentence.substr(0, sentence.find(';'));  // what to do follows
+    }
+    if (is_too_late_) return fmt::format("the ranks did not come together within {:.0f} s", kJoin);
+    if (code == static_cast<int>(ExitCode::kNoMemory) && restarts_.has_begun())
+      return "a rank ran out of memory";
+    if (memory().end() == LauncherMemory::End::failed) return {};
+    if (WIFSIGNALED(status_)) return lost_by_signal("mpirun", WTERMSIG(status_));
+    if (code == static_cast<int>(kLostRankExit)) return "a rank lost the others";
+    if (output_.lost_a_daemon()) return "the daemon of mpirun on a host ended";
+    if (code > 128) return lost_by_signal("a rank", code - 128);
+    return {};
+  }
+
+  std::string name_of(const MpirunOutput::Killed& killed) const {
+    // Open MPI 4.1 often has no process number of a rank that ran beside mpirun.
+    const int64_t process =
+        killed.process == 0 && killed.rank == 0 ? memory().joined_process() : killed.process;
+    const std::string name = fmt::format("rank {} on {}", killed.rank, killed.host);
+    return process == 0 ? name : fmt::format("{} (process {})", name, process);
+  }
+
+  static std::optional<std::string> lost_by_signal(const std::string& who, int signal) {
+    if (asks_for_the_end(signal)) return {};
+    return fmt::format("{} {}", who, ended_by_signal(signal));
+  }
+
+  // ---- what is left
+
+  Restarts::Left find_left() {
+    std::vector<HostRanks> answer;
+    std::vector<std::string> silent;
+    const std::vector<bool> answers = ask_hosts();
+    for (size_t host = 0; host < plan_.hosts.size(); ++host)
+      if (answers[host])
+        answer.push_back(plan_.hosts[host]);
+      else
+        silent.push_back(plan_.hosts[host].name);
+    const int64_t ranks = train::most_ranks(options_of_run(), total_ranks(answer));
+    current_ = deal_ranks(answer, ranks);
+    return {static_cast<int>(ranks),
+            silent.empty() ? ""
+                           : fmt::format("; {} {} not answer and {} left out", listed(silent),
+                                         silent.size() == 1 ? "does" : "do",
+                                         silent.size() == 1 ? "is" : "are")};
+  }
+
+  /// Which hosts start a program that mpirun gives them, as they are to start ranks.
+  std::vector<bool> ask_hosts() {
+    std::vector<pid_t> asked(plan_.hosts.size());
+    std::vector<bool> answers(plan_.hosts.size());
+    answers[0] = true;
+    for (size_t host = 1; host < asked.size(); ++host)
+      asked[host] = start_silent(mpirun_command({{plan_.hosts[host].name, 1}}, version_, {"true"}),
+                                 signals_before_);
+    const auto has_ended = [&](size_t host) {
+      int status = 0;
+      if (::waitpid(asked[host], &status, WNOHANG) != asked[host]) return false;
+      answers[host] = status == 0;
+      asked[host] = 0;
+      return true;
+    };
+    size_t waiting = asked.size() - 1;
+    for (const Stopwatch watch; waiting > 0 && watch.seconds() < kAnswer && signal_ == 0;) {
+      ::usleep(20000);
+      read_signals();
+      for (size_t host = 1; host < asked.size(); ++host)
+        if (asked[host] > 0 && has_ended(host)) --waiting;
+    }
+    for (const pid_t process : asked)
+      if (process > 0) end_with_descendants(process);
+    return answers;
+  }
+
+  static void end_with_descendants(pid_t process) {
+    std::vector<pid_t> all{process};
+    collect_descendants(process, all);
+    for (const pid_t each : all) ::kill(each, SIGKILL);
+    ::waitpid(process, nullptr, 0);
+  }
+
+  /// As they were recorded, or, before that, as the command line says.
+  train::TrainOptions options_of_run() const {
+    train::TrainOptions options = plan_.options;
+    fs::path folder = memory().folder();
+    try {
+      if (folder.empty() && options.wants_resume())
+        folder = train::find_resume_point(options).checkpoint;
+      if (folder.empty()) return options;
+      const fs::path record = folder / "train_config.json";
+      return train::options_from_json(read_file(record), record.string());
+    } catch (const UserError&) {  // the ranks will say it
+      return options;
+    }
+  }
+
+  const ElasticHosts plan_;
+  const std::string version_;
+  Restarts restarts_;
+  std::vector<HostRanks> current_;
+  MpirunOutput output_;
+  sigset_t signals_{}, signals_before_{};
+  int signal_fd_ = -1;
+  int signal_ = 0;  // the last that came for this process
+  pid_t mpirun_ = 0;
+  int status_ = 0;            // of mpirun, when it has ended
+  bool is_too_late_ = false;  // it was killed because the ranks did not come together
+};
+
+}  // namespace
+
+int run_elastic_hosts(ElasticHosts plan) {
+  const train::TrainOptions& options = plan.options;
+  if (options.ranks > 1)
+    usage_error("--ranks {}: --hosts says how many ranks there are; leave --ranks out",
+                options.ranks);
+  train::ElasticStart start;
+  start.is_elastic = start.is_on_several_hosts = true;
+  train::options_of_rank(options, start);  // refuses what is for one host
+  if (options.peer_checkpoint_steps < 0)
+    tell(
+        "note: peer checkpoints are for ranks of one host; lost ranks go on from the checkpoints "
+        "of --save-steps\n");
+  const auto ranks = static_cast<uint64_t>(total_ranks(plan.hosts));
+  // Fewer ranks are to give the bits of these.
+  if (!options.wants_resume() && options.deterministic_ranks == 0 && ranks > 1 &&
+      std::has_single_bit(ranks)) {
+    plan.command.push_back(fmt::format("--deterministic-ranks={}", ranks));
+    plan.options.deterministic_ranks = static_cast<int64_t>(ranks);
+  }
+  return HostsLaunch(std::move(plan)).run();
+}
+
+}  // namespace brrr::cli

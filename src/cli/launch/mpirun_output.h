@@ -1,0 +1,38 @@
+#pragma once
+// What comes out of mpirun's standard error: lines of the ranks, which are passed on as they come,
+// and blocks between lines of dashes by which mpirun says how the job ended.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace brrr::cli {
+
+class MpirunOutput {
+ public:
+  /// Bytes that have come. Everything but mpirun's blocks goes to standard error at once.
+  void add(std::string_view bytes);
+  /// Prints the blocks, too: the run ends, and nobody else says why.
+  void tell_blocks() const;
+
+  /// The rank that mpirun names because a signal ended it.
+  struct Killed {
+    int64_t rank = 0, process = 0;  // process 0: mpirun does not say
+    std::string host;
+    int64_t signal = 0;
+  };
+  std::optional<Killed> killed() const;
+  /// Whether the connection to the daemon of a host is gone.
+  bool lost_a_daemon() const;
+
+ private:
+  void add_line(std::string_view line);
+
+  std::string line_;           // its beginning, while it may belong to a block
+  bool is_passed_on_ = false;  // the beginning of the current line was
+  bool is_in_block_ = false;
+  std::string blocks_;
+};
+
+}  // namespace brrr::cli
