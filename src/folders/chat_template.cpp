@@ -190,8 +190,9 @@ std::string ChatTemplate::end_of_answer() const {
   constexpr std::string_view kAnswer = "The answer.";
   std::string text;
   try {
-    text = render_marked({{"user", "The question?"}, {"assistant", std::string(kAnswer)}}, false, {})
-               .text;
+    text =
+        render_marked({{"user", "The question?"}, {"assistant", std::string(kAnswer)}}, false, {})
+            .text;
   } catch (const UserError&) {
     return "";
   }

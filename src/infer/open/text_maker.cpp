@@ -254,8 +254,7 @@ std::vector<TextMaker::Text> TextMaker::make(std::span<const int32_t> prompt,
   const Stopwatch watch;
   std::deque<GrowingText> texts;
   for (int64_t i = 0; i < samples.count; ++i) {
-    texts.emplace_back(*model_.tokenizer, prompt, ends_,
-                       stop_strings_of(options_, model_));
+    texts.emplace_back(*model_.tokenizer, prompt, ends_, stop_strings_of(options_, model_));
     if (echoes) on_text(i, texts.back().prompt(), false);
   }
   int64_t longest = 0;

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/options.h"
+#include "models/causal_lm.h"
 #include "ops/ops.h"
 #include "passes/adapters/add_adapters.h"
 #include "text/patterns/split_pattern.h"
@@ -161,6 +162,11 @@ bool is_of_adapter(std::string_view parameter) {
 
 Adapter make_adapter(const Model& model, const AdapterRequest& request,
                      const std::set<std::string>& trained) {
+  if (is_recurrent(model.sizes()))
+    user_error(
+        "--lora-r: an adapter would reach the inputs of the recurrent layers of a {} alone, not "
+        "their states; leave it out to train the whole model",
+        model.architecture().title);
   Adapter adapter{.dropout = request.dropout, .rslora = request.rslora};
   adapter.saved = trained;
   if (is_task_head(model.task().head))
