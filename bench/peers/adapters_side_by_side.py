@@ -72,6 +72,26 @@ def write_adapter(folder, base, config, rank):
     return at // 2
 
 
+def with_whole_vocabulary(folder, config, to):
+    """The folder, or one beside it whose tokenizer has a token for every row of the model's table: a model of
+    random weights chooses any of them."""
+    with open(os.path.join(folder, "tokenizer.json")) as file:
+        tokenizer = json.load(file)
+    vocabulary = tokenizer["model"]["vocab"]
+    known = set(vocabulary.values()) | {token["id"] for token in tokenizer["added_tokens"]}
+    missing = [n for n in range(config["vocab_size"]) if n not in known]
+    if not missing:
+        return folder
+    vocabulary.update({f"<token {n}>": n for n in missing})
+    os.makedirs(to)
+    for name in os.listdir(folder):
+        if name != "tokenizer.json":
+            os.symlink(os.path.join(os.path.abspath(folder), name), os.path.join(to, name))
+    with open(os.path.join(to, "tokenizer.json"), "w") as file:
+        json.dump(tokenizer, file)
+    return to
+
+
 def run(args, folders, adapter_of):
     """Tokens per second of all texts; adapter_of(text) names its adapter."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
@@ -87,7 +107,9 @@ def run(args, folders, adapter_of):
         for folder in folders:
             command += ["--adapter", folder]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    return float(re.search(r"([\d,]+) tokens/s", said).group(1).replace(",", ""))
+    tokens, whole, unit, rest = re.search(r"([\d,]+) tokens in ([\d.]+) (s|ms|min)(?: (\d+) s)?", said).groups()
+    seconds = float(whole) * {"s": 1, "ms": 1e-3, "min": 60}[unit] + float(rest or 0)
+    return float(tokens.replace(",", "")) / seconds
 
 
 def main():
@@ -102,6 +124,7 @@ def main():
         config = json.load(file)
     base = sum(o * i for _, o, i in linear_layers(config)) + config["vocab_size"] * config["hidden_size"]
     with tempfile.TemporaryDirectory() as temporary:
+        args.folder = with_whole_vocabulary(args.folder, config, os.path.join(temporary, "base"))
         folders = [os.path.join(temporary, f"a{n}") for n in range(args.adapters)]
         each = [write_adapter(folder, args.folder, config, args.rank) for folder in folders][0]
         print(f"{args.adapters} adapters of {each / 1e6:.1f}M parameters: {args.adapters * each / base:.3f} of the "
@@ -118,7 +141,7 @@ def main():
     print(f"{args.texts} texts of {args.tokens} tokens, {args.precision}, {args.threads} threads, tokens/s:")
     for name, got in speeds.items():
         ratios = [a / b for a, b in zip(got, speeds["without"])]
-        print(f"  {name}: {statistics.median(got):.0f} ({min(got):.0f} to {max(got):.0f}); ratio "
+        print(f"  {name}: {statistics.median(got):.1f} ({min(got):.1f} to {max(got):.1f}); ratio "
               f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
 
 

@@ -195,12 +195,22 @@ TEST_P(ChosenAdapters, EachTextHasTheBitsThatItHasAlone) {
   }
 }
 
-// In 16 bits the base rounds its products before a change is added, and a plain model need not.
 TEST_P(ChosenAdapters, TextsWithoutOneAreThoseOfTheBase) {
   std::vector<SequenceRequest> requests = requests_of_adapters(9);
   for (SequenceRequest& request : requests) request.adapter = 0;
-  const std::vector<MadeText> plain = generate_all(*batcher_of(base, {}), requests);
-  EXPECT_EQ(generate_all(*batcher_of(model, {.chooses_adapters = true}), requests), plain);
+  std::vector<std::pair<DType, WeightQuantization>> ways{{DType::f32, {}}, {DType::bf16, {}}};
+  for (const Precision precision : {Precision::int8, Precision::int4_weight_only})
+    ways.emplace_back(DType::bf16, quantization_of_precision(precision));
+  for (const auto& [precision, quantization] : ways) {
+    BatcherOptions options{.precision = precision, .quantization = quantization};
+    const std::vector<MadeText> plain = generate_all(*batcher_of(base, options), requests);
+    options.chooses_adapters = true;
+    const std::vector<MadeText> chosen = generate_all(*batcher_of(model, options), requests);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(chosen[i].tokens, plain[i].tokens) << name_of(precision) << quantization.bits;
+      EXPECT_EQ(chosen[i].logprobs, plain[i].logprobs) << name_of(precision) << quantization.bits;
+    }
+  }
 }
 
 // What is infinite in one adapter is no NaN in texts of others.

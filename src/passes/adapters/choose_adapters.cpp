@@ -58,7 +58,8 @@ class AdapterChooser {
       r.enter_scope_of(id);
       const Node& node = in_.node(id);
       const Value y = call(*node.op, r.operands(id), node.attrs)[0];
-      r.bind({id, 0}, y + change(r, node, at->second));
+      const std::vector<Value> both{y, change(r, node, at->second)};
+      r.bind({id, 0}, call(Op::add, both, {{std::string(kRoundsAsProduct), true}})[0]);
       return true;
     });
   }

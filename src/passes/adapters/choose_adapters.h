@@ -3,11 +3,16 @@
 // generated side by side over one base (Punica: Chen et al. 2023; S-LoRA: Sheng et al. 2023).
 
 #include <span>
+#include <string_view>
 
 #include "ir/graph.h"
 #include "passes/adapters/add_adapters.h"
 
 namespace brrr {
+
+/// Name of a boolean attribute of an `add`: both operands are products, whose sum has the rounding
+/// of one product. Autocast adds them in f32 and rounds once, where it would round a product.
+inline constexpr std::string_view kRoundsAsProduct = "rounds_as_product";
 
 /// Adds adapters to a graph of Model::decode_sequences(). The new input "adapters", i32 [N], has
 /// for each token the number of its adapter (ProductAdapter::number), or 0 for the base alone.
@@ -15,7 +20,8 @@ namespace brrr {
 /// The matrices A of all adapters are stacked along the rank axis, and so are the columns of B:
 /// x W becomes x W + (where(a column is of the row's adapter, s x Aᵀ, 0)) Bᵀ. Both are products of
 /// ordinary packed weights; ranks and scales may differ, and layers that an adapter leaves alone
-/// have no columns of it. A column of another adapter adds an exact 0. Products of the same rows
+/// have no columns of it. A column of another adapter adds an exact 0, and a row without an adapter
+/// has the bits of the graph without adapters. Products of the same rows
 /// share one stack of A. Dropout and factors are not supported: this is for inference.
 Graph add_chosen_adapters(const Graph& graph, std::span<const ProductAdapter> adapters);
 

@@ -5,10 +5,16 @@
 #include <set>
 
 #include "ops/ops.h"
+#include "passes/adapters/choose_adapters.h"
 #include "passes/passes.h"
 
 namespace brrr {
 namespace {
+
+/// A sum of two products that is rounded as one product.
+bool is_sum_of_products(const Node& node) {
+  return is(node, Op::add) && node.attrs.get_or<bool>(kRoundsAsProduct, false);
+}
 
 class Caster {
  public:
@@ -64,6 +70,7 @@ class Caster {
     const Node& node = rewriter_.in().node(id);
     std::vector<Value> operands = rewriter_.operands(id);
     const OpDef& op = *node.op;
+    if (is_sum_of_products(node)) return add_products(id, operands);
     // Regions say the dtypes of what they are given.
     for (size_t i = 0; op.runs_regions && i < operands.size(); ++i)
       operands[i] = to(operands[i], rewriter_.in().type(node.operands[i]).dtype);
@@ -88,6 +95,15 @@ class Caster {
     const NodeId copy = rewriter_.out().add(op, ids, std::move(attrs));
     for (uint32_t port = 0; port < node.results.size(); ++port)
       rewriter_.bind({id, port}, rewriter_.out().value(copy, port));
+  }
+
+  /// keep_accumulators takes the casts away between the products and their sum.
+  void add_products(NodeId id, const std::vector<Value>& operands) {
+    const Node& node = rewriter_.in().node(id);
+    std::vector<Value> wide;
+    for (const Value& v : operands) wide.push_back(to(v, DType::f32));
+    rewriter_.bind({id, 0}, cast(call(*node.op, wide, node.attrs)[0], low_));
+    ++cast_count_;
   }
 
   void follow(const Node& node, std::vector<Value>& operands) {
@@ -162,11 +178,16 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
   const auto uses = count_uses(in);
   int widened = 0;
   std::set<ValueId> absorbed;
+  std::map<NodeId, ValueId> sums;  // by cast to f32: the sum of products that it widens again
   // The product whose only reader is a cast to f32 gives its f32 accumulators instead.
   for (NodeId id = 0; id < in.size(); ++id) {
     const Node& node = in.node(id);
     if (!is(node, Op::cast) || node.results[0].dtype != DType::f32) continue;
     const ValueId from = node.operands[0];
+    const Node& rounding = in.node(from.node);
+    if (is(rounding, Op::cast) && is_sum_of_products(in.node(rounding.operands[0].node)) &&
+        uses[from.node][from.port] == 1 && !round_activations)
+      sums.emplace(id, rounding.operands[0]);
     if (dtype_attribute(in.node(from.node), from.port) == nullptr) continue;
     if (round_activations && is_activation(in.node(from.node), from.port)) continue;
     if (uses[from.node][from.port] == 1) absorbed.insert(from);
@@ -186,6 +207,11 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
       std::vector<Value> operands = r.operands(id);
       operands[0] = r.map(*rows);
       r.bind({id, 0}, cast(call(*node.op, operands, node.attrs)[0], node.results[0].dtype));
+      ++widened;
+      return true;
+    }
+    if (const auto sum = sums.find(id); sum != sums.end()) {
+      r.bind({id, 0}, r.map(sum->second));
       ++widened;
       return true;
     }
