@@ -165,62 +165,77 @@ TEST_F(Hosts, ARunEndsOnAllHostsWhenOneIsCutOffAndIsResumedToTheSameBits) {
 }
 
 // Of 2, 1 and 1 ranks, 2 are left where the second host is cut off: the most that divide 4 slots.
+// Of two hosts with a rank each, one rank is left.
 TEST_F(Hosts, AnElasticRunGoesOnWithoutAHostThatIsCutOff) {
   const Arguments longer{"--max-steps", "120", "--save-steps", "10", "--eval-steps", "60"};
   ASSERT_EQ(run(model("whole", longer)), 0) << err_;
-  const NetworkHosts hosts(3, "1gbit");
   const double limit = is_long() ? 12 : 2;
   Arguments options = longer;
   options.insert(options.end(), {"--rank-timeout", fmt::format("{:.0f}", limit)});
-  const auto program = start_launch(
-      hosts,
-      {"--elastic", "--hosts",
-       fmt::format("{}:2,{},{}", hosts.address(0), hosts.address(1), hosts.address(2))},
-      model("cut", options));
-  ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, "cut"));
-  hosts.set_link(1, false);
-  const double seconds = seconds_until_said(*program, "resumed at step ", 60);
-  EXPECT_LT(seconds, limit + 30);
-  EXPECT_EQ(program->wait(), 0) << program->err();
-  const std::string err = program->err();
-  EXPECT_NE(err.find("brrr: after step "), std::string::npos) << err;
-  EXPECT_NE(err.find(", rank 2 on host1 (process "), std::string::npos) << err;
-  EXPECT_NE(err.find(fmt::format("; {} does not answer and is left out; starting 2 ranks again "
-                                 "from the checkpoint of step ",
-                                 hosts.address(1))),
-            std::string::npos)
-      << err;
-  EXPECT_EQ(count(err, " again from "), 1u) << err;
-  EXPECT_LT(hosts.seconds_until_empty(15), 15);
-  RecordProperty("seconds", fmt::format("{:.2f}", seconds));
-  expect_same_files("whole", "cut", 120);
+  struct Case {
+    int hosts;
+    const char *ranks_of_first, *lost, *left;
+  };
+  for (const Case& c : {Case{3, ":2", "rank 2", "2 ranks"}, Case{2, "", "rank 1", "1 rank"}}) {
+    SCOPED_TRACE(fmt::format("{} hosts", c.hosts));
+    const NetworkHosts hosts(c.hosts, "1gbit");
+    const std::string name = fmt::format("cut{}", c.hosts), first = hosts.address(0);
+    const std::string others = hosts.addresses().substr(first.size());
+    const auto program = start_launch(
+        hosts, {"--elastic", "--hosts", first + c.ranks_of_first + others}, model(name, options));
+    ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, name));
+    hosts.set_link(1, false);
+    const double seconds = seconds_until_said(*program, "resumed at step ", 60);
+    EXPECT_LT(seconds, limit + 30);
+    EXPECT_EQ(program->wait(), 0) << program->err();
+    const std::string err = program->err();
+    EXPECT_NE(err.find("brrr: after step "), std::string::npos) << err;
+    EXPECT_NE(err.find(fmt::format(", {} on host1 (process ", c.lost)), std::string::npos) << err;
+    EXPECT_NE(err.find(fmt::format("; {} does not answer and is left out; starting {} again from "
+                                   "the checkpoint of step ",
+                                   hosts.address(1), c.left)),
+              std::string::npos)
+        << err;
+    EXPECT_EQ(count(err, " again from "), 1u) << err;
+    EXPECT_LT(hosts.seconds_until_empty(15), 15);
+    RecordProperty(fmt::format("seconds-{}", c.hosts), fmt::format("{:.2f}", seconds));
+    expect_same_files("whole", name, 120);
+  }
 }
 
-TEST_F(Hosts, AnElasticRunStartsARankOfAnotherHostAgain) {
+TEST_F(Hosts, AnElasticRunStartsALostRankOfAnyHostAgain) {
   const Arguments longer{"--max-steps", "120", "--save-steps", "10", "--eval-steps", "60"};
   ASSERT_EQ(run(model("whole", longer)), 0) << err_;
   const NetworkHosts hosts(2, "1gbit");
-  for (const int host : {1, 0}) {
-    SCOPED_TRACE(fmt::format("host {}", host));
-    const std::string name = fmt::format("killed{}", host);
+  struct Case {
+    int host, signal;
+    const char *name, *what;
+  };
+  for (const Case& c : {Case{1, SIGKILL, "rank 1 on 10.77.0.2", "was ended by signal 9"},
+                        {0, SIGKILL, "rank 0 on host0", "was ended by signal 9"},
+                        {1, SIGSTOP, "rank 1 on host1", "has not answered for 2 s"}}) {
+    SCOPED_TRACE(fmt::format("host {}, signal {}", c.host, c.signal));
+    const std::string name = fmt::format("host{}-{}", c.host, c.signal);
+    Arguments options = longer;
+    options.insert(options.end(), {"--rank-timeout", "2"});
     const auto program =
-        start_launch(hosts, {"--elastic", "--hosts", hosts.addresses()}, model(name, longer));
+        start_launch(hosts, {"--elastic", "--hosts", hosts.addresses()}, model(name, options));
     ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, name));
-    const pid_t rank = rank_on(hosts, host, *program);
+    const pid_t rank = rank_on(hosts, c.host, *program);
     ASSERT_GT(rank, 0);
-    ::kill(rank, SIGKILL);
+    ::kill(rank, c.signal);
     const double seconds = seconds_until_said(*program, "resumed at step ", 60);
     EXPECT_LT(seconds, 30);
     EXPECT_EQ(program->wait(), 0) << program->err();
     const std::string err = program->err();
-    EXPECT_NE(err.find(fmt::format("rank {} on ", host)), std::string::npos) << err;
-    EXPECT_NE(err.find(fmt::format("(process {}) was ended by signal 9", rank)), std::string::npos)
+    EXPECT_NE(err.find(fmt::format(", {} (process {}) {}", c.name, rank, c.what)),
+              std::string::npos)
         << err;
     EXPECT_NE(err.find("; starting 2 ranks again from the checkpoint of step "), std::string::npos)
         << err;
     EXPECT_EQ(count(err, " again from "), 1u) << err;
     EXPECT_LT(hosts.seconds_until_empty(15), 15);
-    RecordProperty(fmt::format("seconds-{}", host), fmt::format("{:.2f}", seconds));
+    RecordProperty(name, fmt::format("{:.2f}", seconds));
     expect_same_files("whole", name, 120);
   }
 }

@@ -11,35 +11,57 @@
 namespace brrr::cli {
 namespace {
 
-bool is_all_dashes(std::string_view line) {
-  return std::ranges::all_of(line, [](char c) { return c == '-'; });
+constexpr size_t kDashesOfRule = 60, kMostBytesOfBlocks = 4 << 10;
+/// How much of the output is searched for what mpirun says.
+constexpr size_t kRecentBytes = 16 << 10;
+
+/// How many dashes the line ends with.
+size_t dashes_at_end(std::string_view line) {
+  const size_t last = line.find_last_not_of('-');
+  return line.size() - (last == std::string_view::npos ? 0 : last + 1);
 }
-bool is_rule(std::string_view line) { return line.size() >= 60 && is_all_dashes(line); }
 
 }  // namespace
 
 void MpirunOutput::add(std::string_view bytes) {
+  recent_.append(bytes);
+  if (recent_.size() > 2 * kRecentBytes) recent_.erase(0, recent_.size() - kRecentBytes);
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');
     line_.append(bytes.substr(0, end));
-    const bool is_whole = end != std::string_view::npos;
-    // A progress line has no end for long, and does not begin with dashes.
-    if (!is_in_block_ && (is_passed_on_ || !is_all_dashes(line_))) {
-      tell("{}{}", line_, is_whole ? "\n" : "");
-      line_.clear();
-      is_passed_on_ = !is_whole;
-    } else if (is_whole) {
-      add_line(line_);
+    if (end != std::string_view::npos) {
+      end_line();
+    } else if (!is_in_block_ && dashes_at_end(line_) == 0) {
+      tell("{}", line_);  // a progress line has no end for long
+      is_passed_on_ = !line_.empty();
       line_.clear();
     }
-    bytes.remove_prefix(is_whole ? end + 1 : bytes.size());
+    bytes.remove_prefix(end == std::string_view::npos ? bytes.size() : end + 1);
   }
 }
 
-void MpirunOutput::add_line(std::string_view line) {
-  if (!is_in_block_ && !is_rule(line)) return tell("{}\n", line);
-  if (is_rule(line)) is_in_block_ = !is_in_block_;
-  blocks_.append(line).append("\n");
+void MpirunOutput::end_line() {
+  const size_t dashes = dashes_at_end(line_);
+  const bool is_rule = dashes >= kDashesOfRule;
+  if (is_in_block_ || is_rule) {
+    // A rule may follow the unfinished line of a rank.
+    std::string_view rest = line_;
+    if (!is_in_block_) {
+      rest = rest.substr(0, rest.size() - dashes);
+      if (is_passed_on_ || !rest.empty()) tell("{}\n", rest);
+    }
+    blocks_.append(std::string_view(line_).substr(is_in_block_ ? 0 : rest.size())).append("\n");
+    if (is_rule) is_in_block_ = !is_in_block_;
+    if (is_in_block_ && blocks_.size() > kMostBytesOfBlocks) {
+      tell("{}", blocks_);  // mpirun says less: the rule was a rank's own
+      blocks_.clear();
+      is_in_block_ = false;
+    }
+  } else {
+    tell("{}\n", line_);
+  }
+  is_passed_on_ = false;
+  line_.clear();
 }
 
 void MpirunOutput::tell_blocks() const { tell("{}", blocks_); }
@@ -49,7 +71,7 @@ std::optional<MpirunOutput::Killed> MpirunOutput::killed() const {
   constexpr const char* kWords[] = {"process", "rank", "",       "with", "PID",    "", "on",
                                     "node",    "",     "exited", "on",   "signal", ""};
   std::vector<std::string> words, values;
-  std::istringstream text(blocks_);
+  std::istringstream text(recent_);
   for (std::string word; text >> word;) words.push_back(word);
   for (size_t at = 0; at + std::size(kWords) <= words.size(); ++at) {
     values.clear();
@@ -67,7 +89,7 @@ std::optional<MpirunOutput::Killed> MpirunOutput::killed() const {
 }
 
 bool MpirunOutput::lost_a_daemon() const {
-  return blocks_.find("lost communication with a remote daemon") != std::string::npos;
+  return recent_.find("lost communication with a remote daemon") != std::string::npos;
 }
 
 }  // namespace brrr::cli

@@ -27,12 +27,12 @@ class MpirunOutput {
   bool lost_a_daemon() const;
 
  private:
-  void add_line(std::string_view line);
+  void end_line();
 
   std::string line_;           // its beginning, while it may belong to a block
   bool is_passed_on_ = false;  // the beginning of the current line was
   bool is_in_block_ = false;
-  std::string blocks_;
+  std::string blocks_, recent_;
 };
 
 }  // namespace brrr::cli
