@@ -8,6 +8,10 @@
 
 namespace brrr {
 
+bool is_collective(const Node& node) {
+  return is(node, Op::all_reduce, Op::reduce_scatter, Op::all_gather);
+}
+
 std::vector<Value> all_reduce(std::span<const Value> x, int64_t ranks) {
   return call(Op::all_reduce, x, {{"ranks", ranks}});
 }

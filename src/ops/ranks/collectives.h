@@ -10,6 +10,8 @@
 
 namespace brrr {
 
+struct Node;
+
 /// Elements of a block: shards begin at multiples of it, and block_squares sums over one.
 inline constexpr int64_t kShardBlock = 1024;
 
@@ -28,6 +30,9 @@ constexpr ShardRange shard_range(int64_t elements, int64_t rank, int64_t ranks) 
   const int64_t each = shard_elements(elements, ranks);
   return {std::min(elements, rank * each), std::min(elements, (rank + 1) * each)};
 }
+
+/// Whether a node exchanges with other ranks. All ranks have to run such nodes in the same order.
+bool is_collective(const Node& node);
 
 /// Attributes of an input that holds a rank's shard of a tensor: the tensor's shape, and among how
 /// many ranks it is divided.

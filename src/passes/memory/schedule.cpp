@@ -1,11 +1,13 @@
 // List scheduling for memory: the order of independent nodes decides how many bytes live at once.
 // Backward nodes that produce parameter gradients are taken as soon as their operands exist, so
 // that the activations they read die early; constants and other leaves wait until their first
-// reader.
+// reader. Collectives keep their order, because ranks may run programs of other shapes at a time,
+// whose bytes would put them into another one.
 
 #include <algorithm>
 
 #include "ir/op_def.h"
+#include "ops/ranks/collectives.h"
 #include "passes/passes.h"
 
 namespace brrr {
@@ -81,7 +83,17 @@ Graph schedule(const Graph& g, Notes* notes) {
     candidates.insert(candidates.end(), ready.begin(), ready.end());
     ready.clear();
   };
+  std::vector<NodeId> collectives;
+  size_t next_collective = 0;
+  for (NodeId id = 0; id < n; ++id)
+    if (!g.is_input(id) && is_collective(g.node(id))) collectives.push_back(id);
+  const auto has_its_turn = [&](NodeId id) {
+    return g.is_input(id) || !is_collective(g.node(id)) || collectives[next_collective] == id;
+  };
   auto emit = [&](NodeId id) {
+    if (next_collective < collectives.size() && collectives[next_collective] == id &&
+        ++next_collective < collectives.size())
+      candidates.push_back(collectives[next_collective]);
     for (const ValueId& v : g.node(id).operands)
       if (late[v.node] && !done[v.node]) {
         done[v.node] = true;
@@ -101,7 +113,8 @@ Graph schedule(const Graph& g, Notes* notes) {
     while (!candidates.empty()) {
       const NodeId id = candidates.back();
       candidates.pop_back();
-      if (!done[id] && waiting[id] == 0 && gain(g, id, uses_left) >= 0) emit(id);
+      if (!done[id] && waiting[id] == 0 && has_its_turn(id) && gain(g, id, uses_left) >= 0)
+        emit(id);
     }
   };
   for (NodeId id = 0; id < n; ++id)

@@ -35,8 +35,6 @@ Division::Division(std::span<const Type> tensors, int64_t ranks, int64_t multipl
   }
 }
 
-bool is_collective(const Node& node) { return sums(node) || gathers(node); }
-
 Division division_of(const Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const auto ranks = node.attrs.get<int64_t>("ranks");

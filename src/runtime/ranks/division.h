@@ -48,7 +48,6 @@ class Division {
   std::vector<std::vector<Piece>> exchanges_;
 };
 
-bool is_collective(const Node& node);
 /// The division of a collective's tensors: of its operands, or, where it gathers, of its results.
 Division division_of(const Graph& graph, NodeId id);
 
