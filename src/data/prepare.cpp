@@ -11,9 +11,9 @@
 #include "base/sha256.h"
 #include "base/threads/parallel_tasks.h"
 #include "data/corpus.h"
-#include "data/prepare_output.h"
-#include "data/prepare_plan.h"
-#include "data/prepare_record.h"
+#include "data/prepare/prepare_output.h"
+#include "data/prepare/prepare_plan.h"
+#include "data/prepare/prepare_record.h"
 #include "folders/folder_lock.h"
 
 namespace brrr::io {

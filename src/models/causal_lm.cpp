@@ -6,7 +6,7 @@
 #include "models/causal_text.h"
 #include "models/exchange_names.h"
 #include "models/layers.h"
-#include "models/preference_loss.h"
+#include "models/losses/preference_loss.h"
 #include "ops/ops.h"
 
 namespace brrr::models {

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "machine/device.h"
 #include "models/freeze.h"
-#include "models/preference_loss.h"
+#include "models/losses/preference_loss.h"
 #include "passes/memory/rematerialize.h"
 #include "runtime/ranks/collectives.h"
 #include "train/dataset.h"

@@ -34,6 +34,14 @@ io::AdapterBase named_base(const io::ModelFolder& model, const TrainOptions& opt
   return base;
 }
 
+/// The model of a checkpoint. That of an adapter is over the base's folder, which does not know
+/// another dropout that the run has.
+models::ModelPtr resumed_model(const fs::path& checkpoint, const TrainOptions& options) {
+  models::ModelPtr model = io::read_definition(checkpoint);
+  if (model->adapted() == nullptr || model->dropout() == options.dropout) return model;
+  return model->with_dropout(options.dropout);
+}
+
 /// Identifies what a run reads.
 std::string name_of(const Dataset& dataset, const TrainOptions& options) {
   const io::LoaderOptions l = loader_options(options, dataset.vocabulary());
@@ -64,7 +72,7 @@ OpenRun::OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say sa
 
 void OpenRun::compile() {
   model_ = with_loss_of(options_, start_from_ ? to_start_from(*start_from_, options_)
-                                  : resume_   ? io::read_definition(resume_->checkpoint)
+                                  : resume_   ? resumed_model(resume_->checkpoint, options_)
                                               : new_model(options_, dataset_));
   if (model_->adapted() != nullptr)
     adapter_base_ =
@@ -128,6 +136,7 @@ void OpenRun::make_reference() {
     scores.validation = log_probabilities(*session_, dataset_.val_batches(l), l,
                                           dataset_.val_pairs.size(), communicator_.get());
   dataset_.reference = std::move(scores);
+  reference_data_ = reference_data();
   start_loader();  // what was read ahead does not have them
 }
 
@@ -150,7 +159,8 @@ void OpenRun::load(const fs::path& checkpoint) {
   state_ = load_checkpoint(checkpoint, session_->engine(), *model_, options_.optim);
   restore_loader();
   if (!learns_preferences(options_)) return;
-  dataset_.reference = read_reference(checkpoint / kReferenceFile, reference_data());
+  reference_data_ = reference_data();
+  dataset_.reference = read_reference(checkpoint / kReferenceFile, reference_data_);
   start_loader();
   restore_loader();
 }
@@ -216,7 +226,7 @@ void OpenRun::save_checkpoint_in(const fs::path& run) {
   session_->share_buffers();  // each rank writes some of them
   if (!learns_preferences(options_)) return save_checkpoint(run, parts(), options_, state_);
   save_checkpoint(run, parts(), options_, state_, [this](const fs::path& folder) {
-    write_reference(folder / kReferenceFile, dataset_.reference, reference_data());
+    write_reference(folder / kReferenceFile, dataset_.reference, reference_data_);
   });
 }
 

@@ -97,6 +97,7 @@ class OpenRun {
   std::string chat_template_;                  // the same
   std::string generation_config_;              // of the model that the run goes on from
   io::AdapterBase adapter_base_;               // of a run that trains an adapter
+  ReferenceData reference_data_;               // of a run on preferences
   Dataset dataset_;
   models::ModelPtr model_;
   std::unique_ptr<Session> session_;

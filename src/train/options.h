@@ -78,7 +78,7 @@ struct TrainOptions {
   bool load_in_4bit = false, load_in_8bit = false;  // what the model is held in beside the adapter
   std::vector<std::string> lora_modules_to_save;
 
-  // The loss of preferences (models/preference_loss.h).
+  // The loss of preferences (models/losses/preference_loss.h).
   std::string dpo_loss = "sigmoid";  // or "ipo"
   double dpo_beta = 0.1;
   double dpo_label_smoothing = 0;

@@ -12,7 +12,7 @@
 #include "base/env.h"
 #include "base/rng.h"
 #include "base/threads/thread_team.h"
-#include "data/prepare_plan.h"
+#include "data/prepare/prepare_plan.h"
 #include "data/text_samples.h"
 #include "data/token_source.h"
 #include "support/golden_tokenizer.h"

@@ -14,7 +14,7 @@
 #include "folders/adapters/adapter_tensors.h"
 #include "formats/safetensors.h"
 #include "models/adapters/adapted_model.h"
-#include "models/preference_loss.h"
+#include "models/losses/preference_loss.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 #include "support/temp_folder.h"

@@ -44,7 +44,8 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
     batches_.assign(static_cast<size_t>(options_.gradient_accumulation_steps), batch);
     return;
   }
-  const std::vector<int64_t> lengths(rows, options_.context);
+  const bool pairs = train::learns_preferences(options_);
+  const std::vector<int64_t> lengths(pairs ? 2 * rows : rows, options_.context);
   const std::span<int32_t> of_text = batch.make_rows(lengths, layout, options_.context, 0).tokens;
   const size_t tokens = of_text.size();
   std::ranges::copy(ids(tokens, vocabulary), of_text.begin());
@@ -60,6 +61,10 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
   }
   batch.make<int32_t>("types", tokens, 0);
   batch.count = std::ssize(batch.ids("targets"));
+  if (pairs) {
+    batch.make("reference", 2 * rows, 0.0f);
+    batch.count = options_.batch_size;
+  }
   batches_.assign(static_cast<size_t>(options_.gradient_accumulation_steps), batch);
 }
 

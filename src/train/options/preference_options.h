@@ -1,7 +1,7 @@
 #pragma once
 // Options of --task dpo.
 
-#include "models/preference_loss.h"
+#include "models/losses/preference_loss.h"
 #include "train/options.h"
 
 namespace brrr::train {

@@ -7,7 +7,7 @@
 #include "base/errors.h"
 #include "base/integers.h"
 #include "formats/safetensors.h"
-#include "models/preference_loss.h"
+#include "models/losses/preference_loss.h"
 #include "runtime/ranks/communicator.h"
 #include "train/session.h"
 

@@ -1,4 +1,4 @@
-#include "data/prepare_record.h"
+#include "data/prepare/prepare_record.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "data/prepare_plan.h"
+#include "data/prepare/prepare_plan.h"
 
 #include <algorithm>
 

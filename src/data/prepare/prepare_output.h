@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/prepare_record.h"
+#include "data/prepare/prepare_record.h"
 #include "data/shard.h"
 #include "text/tokenizer.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/prepare.h"
-#include "data/prepare_plan.h"
+#include "data/prepare/prepare_plan.h"
 #include "data/shard_record.h"
 
 namespace brrr::io {

@@ -1,4 +1,4 @@
-#include "models/preference_loss.h"
+#include "models/losses/preference_loss.h"
 
 #include "base/errors.h"
 #include "ops/ops.h"

@@ -1,4 +1,4 @@
-#include "data/prepare_output.h"
+#include "data/prepare/prepare_output.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
