@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/system_text.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/json_file.h"
 #include "text/gguf/gguf_tokenizer.h"
@@ -187,18 +186,26 @@ jinja::MarkedText ChatTemplate::render_marked(const std::vector<ChatMessage>& me
 }
 
 std::string ChatTemplate::end_of_answer() const {
-  constexpr std::string_view kAnswer = "The answer.";
-  std::string text;
+  const std::string answer = "The answer.", next = "The next question?";
+  const auto rendered = [&](bool goes_on) {
+    std::vector<ChatMessage> messages{{"user", "The question?"}, {"assistant", answer}};
+    if (goes_on) messages.push_back({"user", next});
+    std::string text = render_marked(messages, false, {}).text;
+    const size_t at = text.rfind(answer);
+    return at == std::string::npos ? "" : text.substr(at + answer.size());
+  };
+  const auto without_space_behind = [](std::string text) {
+    text.resize(text.find_last_not_of(" \n\r\t") + 1);
+    return text;
+  };
   try {
-    text =
-        render_marked({{"user", "The question?"}, {"assistant", std::string(kAnswer)}}, false, {})
-            .text;
+    std::string end = without_space_behind(rendered(false));
+    if (!end.empty()) return end;
+    end = rendered(true);
+    return without_space_behind(end.substr(0, end.find(next)));
   } catch (const UserError&) {
     return "";
   }
-  const size_t at = text.rfind(kAnswer);
-  if (at == std::string::npos) return "";
-  return std::string(system_text::trimmed(std::string_view(text).substr(at + kAnswer.size())));
 }
 
 }  // namespace brrr::io

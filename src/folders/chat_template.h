@@ -61,8 +61,9 @@ class ChatTemplate {
   /// Without `asks`, the text ends with the last message.
   jinja::MarkedText render_marked(const std::vector<ChatMessage>& messages, bool asks,
                                   const std::tm& now, const jinja::Value& tools = {}) const;
-  /// What the template writes behind an answer, without white space around it; "": nothing, or the
-  /// template refuses the two messages that it is asked about.
+  /// What the template writes behind an answer, without white space at its end; where that is
+  /// nothing, what stands before the next question. "": nothing either, or the template refuses the
+  /// messages that it is asked about.
   std::string end_of_answer() const;
   const std::string& text() const { return text_; }
 

@@ -207,7 +207,8 @@ struct OpenPictures {
 
 std::unique_ptr<OpenPictures> open_to_classify(const infer::ClassifyOptions& options,
                                                Communicator* communicator) {
-  io::ModelFolder model = open_named_model(options.model, {.reads_tokenizer = false});
+  io::ModelFolder model = open_named_model(
+      options.model, {.reads_tokenizer = false, .adapters = io::parse_adapters(options.adapter)});
   const models::Task& task = model.definition->task();
   if (model.definition->sees_pictures() && task.head != models::Head::classes)
     user_error(
@@ -256,9 +257,10 @@ std::unique_ptr<OpenPictures> open_to_embed(const infer::EmbedOptions& options,
                                             Communicator* communicator) {
   if (is_first_rank(communicator)) check_place(options.output);
   check_embed_options(options);
-  io::ModelFolder model = open_named_model(
-      options.model,
-      {.task = models::Task{.head = models::Head::embedding}, .reads_tokenizer = false});
+  io::ModelFolder model =
+      open_named_model(options.model, {.task = models::Task{.head = models::Head::embedding},
+                                       .reads_tokenizer = false,
+                                       .adapters = io::parse_adapters(options.adapter)});
   return std::make_unique<OpenPictures>(std::move(model), options, communicator);
 }
 

@@ -416,6 +416,8 @@ ModelFolder open_adapter_folder(const fs::path& folder, const OpenOptions& optio
   if (has_tokenizer(folder)) {
     if (options.reads_tokenizer) model.tokenizer = load_tokenizer(folder);
     model.folder = folder;
+  } else if (exists_at(folder / kPreprocessorConfig)) {
+    model.folder = folder;
   }
   return model;
 }

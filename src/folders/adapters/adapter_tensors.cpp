@@ -37,6 +37,8 @@ class AdapterReader {
       fault("the tensor {} is {}", t.name, t.dtype);
     for (const TensorView& t : found_.file->tensors()) place(t);
     for (const models::LinearLayer& layer : layers_) finish(layer);
+    if (found_.adapter.layers.empty())
+      for (const std::string& name : passed_over_) fault("the model has no linear layer {}", name);
     throw_if_faults();
     if (found_.adapter.layers.empty())
       user_error("{}: it has no tensors lora_A and lora_B", found_.file->what());
@@ -98,7 +100,10 @@ class AdapterReader {
       if (!inner.ends_with(part)) continue;
       const std::string module = inner.substr(0, inner.size() - part.size());
       const models::LinearLayer* layer = layer_of(module);
-      if (layer == nullptr && is_passed_over(module)) return;
+      if (layer == nullptr && is_passed_over(module)) {
+        passed_over_.insert(module);
+        return;
+      }
       if (layer == nullptr) return fault("the model has no linear layer {}", module);
       const auto [at, is_new] = parts_[layer->module].tensors.emplace(part, &t);
       if (!is_new) return fault("{} and {} are the same matrix", at->second->name, t.name);
@@ -107,7 +112,9 @@ class AdapterReader {
     }
     if (inner.find(".lora_") != std::string::npos)
       return fault("{} adapts what is no linear layer", t.name);
-    if (inner.find("original_module.") != std::string::npos) return;
+    // Copies of the base's own weights.
+    for (const char* of_base : {"original_module.", ".base_layer."})
+      if (inner.find(of_base) != std::string::npos) return;
     inner = without_part(inner, "modules_to_save.");
     const std::string parameter =
         completed(inner, [&](const std::string& n) { return parameters_.contains(n); });
@@ -164,6 +171,7 @@ class AdapterReader {
     std::map<std::string_view, const TensorView*> tensors;  // by the end of their names
   };
   std::map<std::string, LayerParts> parts_;  // by LinearLayer::module
+  std::set<std::string> passed_over_;        // modules that a model for embeddings does not have
   AdapterTensors found_;
   std::vector<std::string> faults_;
   size_t fault_count_ = 0;

@@ -65,6 +65,7 @@ void copy_texts(const fs::path& from, const fs::path& to) {
                                  "LICENSE"};
   for (const char* name : kNames) copy_if_there(from, to, name);
   copy_if_there(from, to, kGenerationConfig);
+  copy_if_there(from, to, kPreprocessorConfig);
   for (const fs::path& folder : module_folders(from))
     for (const char* name : {"config.json", "model.safetensors"})
       copy_if_there(from, to, folder / name);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/human.h"
+#include "base/system_text.h"
 #include "base/tell.h"
 #include "formats/gguf/gguf_file.h"
 #include "infer/beam_search.h"
@@ -50,7 +51,7 @@ EndOfAnswer end_of_answer(const io::ModelFolder& model) {
   const auto chat = io::ChatTemplate::read(model.folder);
   if (!chat) return {};
   EndOfAnswer end{chat->end_of_answer(), std::nullopt};
-  const std::vector<int32_t> ids = model.tokenizer->encode(end.text);
+  const std::vector<int32_t> ids = model.tokenizer->encode(system_text::trimmed(end.text));
   if (!ids.empty() && model.tokenizer->is_special(ids[0])) end.token = ids[0];
   return end;
 }
@@ -70,8 +71,8 @@ std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat) {
 
 std::vector<std::string> stop_strings_of(const GenerateOptions& options,
                                          const io::ModelFolder& model) {
-  if (options.was_given("stop")) return options.stop;
-  std::vector<std::string> stop = model.generation.stop_strings;
+  std::vector<std::string> stop =
+      options.was_given("stop") ? options.stop : model.generation.stop_strings;
   if (!options.chat) return stop;
   const EndOfAnswer end = end_of_answer(model);
   if (!end.token && !end.text.empty()) stop.push_back(end.text);

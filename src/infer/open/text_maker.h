@@ -27,7 +27,7 @@ Sampling sampling_of(const GenerateOptions& options, const io::GenerationSetting
 /// That also ends a turn of a chat, and so does the special token that the chat template writes
 /// behind an answer.
 std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat);
-/// The texts that end a text: those of --stop, else those of generation_config.json, and in a chat
+/// The texts that end a text: those of --stop, else those of generation_config.json; and in a chat
 /// what the template writes behind an answer, where it is not a special token.
 std::vector<std::string> stop_strings_of(const GenerateOptions& options,
                                          const io::ModelFolder& model);

@@ -100,6 +100,8 @@ class LayoutChanger {
     for (const ValueId& v : node.operands) any = any || has_twin(v);
     if (!any) return false;
     r.enter_scope_of(id);
+    // Random bits belong to places of the old layout, and their key has no layout.
+    if (node.op->draws_random) return false;
     if (is_pointwise(*node.op)) return change_pointwise(r, id);
     if (is(node, Op::batch_norm)) return change_batch_norm(r, id);
     if (is(node, Op::sum, Op::max, Op::min, Op::product)) return change_reduction(r, id);

@@ -21,6 +21,8 @@ void add_preference_rows(OptionTable<TrainOptions>& t) {
 void fill_preferences(TrainOptions& o) {
   if (!learns_preferences(o)) return;
   if (!o.was_given("sampling")) o.sampling = "documents";
+  // Copies in memory do not hold the reference's log probabilities.
+  if (o.peer_checkpoint_steps < 0) o.peer_checkpoint_steps = 0;
   // TRL's DPOConfig has 1e-6, for all parameters; fill_lora() takes ten times that for adapters.
   constexpr double kLearningRate = 1e-6;
   if (!o.was_given("learning-rate")) o.learning_rate = kLearningRate;

@@ -129,8 +129,9 @@ Dataset preference_dataset(const TrainOptions& options, const std::string& model
         "{}: no pair has answers that differ within the context of {}; use a larger --context",
         name, counted(options.context, "token"));
   note_cut(train, options, d);
+  note_cut(val, options, d);
   d.has_val = !val.pairs.empty();
-  if (!d.has_val)
+  if (!d.has_val && val.left_out == 0)
     d.notes.push_back(
         fmt::format("no validation: {} has only {}; name a second file with --val-data", name,
                     counted(std::ssize(split.train), "pair")));

@@ -67,7 +67,9 @@ Preference preference_of(const OrderedJson& row, int64_t line, const std::string
   const std::string in_prompt = where + ", prompt", in_chosen = where + ", chosen",
                     in_rejected = where + ", rejected";
   std::vector<io::ChatMessage> asked, better, worse;
-  if (prompt != row.end()) {
+  // A prompt as text beside conversations repeats what they begin with, as in TRL.
+  const bool is_implicit = prompt == row.end() || (prompt->is_string() && chosen->is_array());
+  if (!is_implicit) {
     asked = messages_or_text(*prompt, "user", in_prompt);
     better = messages_or_text(*chosen, "assistant", in_chosen);
     worse = messages_or_text(*rejected, "assistant", in_rejected);
