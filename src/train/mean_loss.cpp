@@ -132,10 +132,7 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   Score score;
   SetName set;
   std::vector<float> logits;
-  // At ZeRO 3 an evaluation gathers parameters, and programs for other shapes of a batch may gather
-  // them in another order: then every rank computes every batch.
-  const bool has_one_shape = l.lengths.size() <= 1 || learns_pictures(options);
-  const bool divides = communicator != nullptr && (options.zero < 3 || has_one_shape);
+  const bool divides = communicator != nullptr;
   const int64_t ranks = divides ? communicator->ranks() : 1;
   const int64_t rank = divides ? communicator->rank() : 0;
   std::optional<DividedMetrics> divided;
