@@ -198,11 +198,11 @@ TEST_F(Adapters, AreChosenByPrompt) {
     return list;
   };
   const std::string poet = path("poet"), lawyer = path("lawyer");
-  const std::string plain = "{\"prompt\": \"The sea\"}\n";
+  const std::string plain = "{\"prompt\": \"the \"}\n";
   const std::string named =
-      "{\"prompt\": \"The sea\", \"adapter\": \"poet\"}\n"
-      "{\"prompt\": \"The sea\", \"adapter\": \"judge\"}\n"
-      "{\"prompt\": \"The sea\", \"adapter\": null}\n" +
+      "{\"prompt\": \"the \", \"adapter\": \"poet\"}\n"
+      "{\"prompt\": \"the \", \"adapter\": \"judge\"}\n"
+      "{\"prompt\": \"the \", \"adapter\": null}\n" +
       plain;
   const auto mixed = answers(named, {"--adapter", poet, "--adapter", "judge=" + lawyer});
   ASSERT_EQ(code, 0) << err_;
@@ -240,11 +240,12 @@ TEST_F(Adapters, AreChosenByPrompt) {
       {"--adapter", poet, "--adapter", lawyer});
   EXPECT_EQ(code, 1);
   EXPECT_EQ(some.size(), 1u);
-  EXPECT_NE(err_.find("line 1: \"adapter\": there is no \"poem\"; there are: poet, lawyer"),
+  EXPECT_NE(err_.find("line 1: \"adapter\": there is no 'poem'; there are: poet, lawyer"),
             std::string::npos)
       << err_;
-  EXPECT_NE(err_.find("line 2: \"adapter\" must be the name of an adapter or null; found 3"),
-            std::string::npos)
+  EXPECT_NE(
+      err_.find("line 2: \"adapter\" must be the name of an adapter or null; found the number 3"),
+      std::string::npos)
       << err_;
   EXPECT_TRUE(answers(named, {}).size() == 2u && code == 1) << err_;
   EXPECT_NE(err_.find("there is none; name its folder by --adapter FOLDER"), std::string::npos);
