@@ -167,7 +167,7 @@ constexpr const char* kGradientsDoc =
     "; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given; no dw where {dw} is false. "
     "dlogits are rounded to the "
     "dtype of x; all else in f32 or wider. Where w does not lie in rows, the last operand is w "
-    "once more, in the storage in which dlogits are multiplied by it";
+    "once more, in the storage in which dlogits are multiplied by it, which may be the same";
 
 }  // namespace
 

@@ -187,15 +187,15 @@ TEST_P(LossHeadKernels, SizesOfEveryKind) {
   for (const Case& c : test::sampled_if_sanitized(cases, 5, "sizes")) check_all(c, {1, 3, 16, 64});
 }
 
-/// The call with its weights, operand 1, in panels.
-Call in_panels(const Call& call, const Case& c) {
+/// The call with its weights, operand 1, in panels; those of dx in the same ones if `turned`.
+Call in_panels(const Call& call, const Case& c, bool turned = false) {
   HeadOperands in;
   for (size_t i = 0; i < call.values.size(); ++i)
     in.emplace_back(call.graph.type(call.node().operands[i]), call.values[i]);
   in[1].first.storage.layout = right_layout(c.transpose_w);
   if (call.node().op->is_gradient) {
     in.push_back(in[1]);
-    in.back().first.storage.layout = right_layout(!c.transpose_w);
+    in.back().first.storage.layout = right_layout(c.transpose_w == turned);
   }
   return Call(*call.node().op, in, call.node().attrs);
 }
@@ -223,6 +223,39 @@ TEST_P(LossHeadKernels, WeightsInPanels) {
         const auto wanted = run_kernel(chunked(plain, chunk), plain);
         EXPECT_EQ(run_kernel(chunked(panels, chunk), panels), wanted);
         EXPECT_EQ(run_kernel(chunked(panels, chunk), panels, 2), wanted) << "other alignment";
+      }
+    }
+}
+
+// Weights in the panels of x w alone: dx has the bits of weights as they lie where the classes are
+// one part of its sum, and rounds otherwise.
+TEST_P(LossHeadKernels, WeightsInPanelsThatAreTurned) {
+  for (const bool transpose_w : {true, false})
+    for (const auto& [rows, width, classes, parts] :
+         {std::tuple<int64_t, int64_t, int64_t, int>{1, 32, 1, 1},
+          {37, 32, 45, 1},
+          {50, 96, 1024, 1},
+          {20, 32, 8192 + 65, 1},
+          {9, 8192, 290, 2}}) {
+      const Case c{.rows = rows,
+                   .width = width,
+                   .classes = classes,
+                   .transpose_w = transpose_w,
+                   .dtype = DType::bf16,
+                   .dw_dtype = DType::f32};
+      for (const Call& plain : {backward_call(c), step_call(c)}) {
+        SCOPED_TRACE(plain.text());
+        const Call panels = in_panels(plain, c, true);
+        const auto wanted = run_kernel(chunked(plain, 16), plain);
+        const auto got = run_kernel(chunked(panels, 16), panels);
+        if (parts == 1) {
+          EXPECT_EQ(got, wanted);
+        } else {
+          expect_close(plain, got, plain.wanted(), magnitudes_of(plain, c));
+        }
+        set_thread_count(3);
+        EXPECT_EQ(run_kernel(chunked(panels, 16), panels, 2), got) << "other alignment and threads";
+        set_thread_count(2);
       }
     }
 }

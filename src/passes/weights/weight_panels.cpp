@@ -49,7 +49,39 @@ Layout other(Layout layout) { return right_layout(layout == Layout::panels); }
 /// Which operand of which node reads panels.
 using Reads = std::map<std::pair<NodeId, size_t>, Layout>;
 
-/// Where the panels are one more form of a weight that is there anyway: who gains by them.
+/// Whether the target gathers rows of a table in this layout.
+bool gathers_from(const Graph& g, const Target& target, NodeId embedding, Layout layout) {
+  Graph alone;
+  std::vector<ValueId> operands;
+  for (const ValueId v : g.node(embedding).operands) {
+    Type type = g.type(v);
+    if (operands.empty()) type.storage = {layout};
+    operands.push_back(alone.input(fmt::format("{}", operands.size()), type).id);
+  }
+  return target.runs(alone, alone.add(*g.node(embedding).op, operands, g.node(embedding).attrs));
+}
+
+/// Tables below adapters that the loss head reads in panels, too: without a copy in rows, they are
+/// held once.
+void add_tied_tables(const Graph& g, const Target& target, Reads& reads) {
+  std::map<NodeId, Layout> heads;
+  for (const auto& [read, layout] : reads) {
+    const auto& [id, operand] = read;
+    const NodeId weight = g.node(id).operands[operand].node;
+    if (g.node(id).op->loss && g.is_input(weight)) heads.emplace(weight, layout);
+  }
+  for (NodeId id = 0; id < g.size(); ++id) {
+    const Node& node = g.node(id);
+    if (node.op->part != OpDef::Part::rows || node.operands.empty()) continue;
+    const auto head = heads.find(node.operands[0].node);
+    if (head != heads.end() && head->second == Layout::transposed_panels &&
+        gathers_from(g, target, id, head->second))
+      reads[{id, 0}] = head->second;
+  }
+}
+
+/// Where the panels are one more form of a weight that is there anyway, or stands below adapters:
+/// who gains by them.
 Reads reads_that_gain(const Graph& g, const Target& target) {
   Reads reads;
   for (NodeId id = 0; id < g.size(); ++id) {
@@ -59,6 +91,7 @@ Reads reads_that_gain(const Graph& g, const Target& target) {
         target.gains_by_panels(g, id))
       reads[{id, 1}] = *layout;
   }
+  add_tied_tables(g, target, reads);
   return reads;
 }
 
@@ -128,9 +161,12 @@ Graph weight_panels(const Graph& in, const Target& target, Refresher refresher, 
       if (operands.empty()) operands = r.operands(id);
       const Value weight = operands[i];
       operands[i] = in_panels(weight, at->second);
-      // The gradient of x is a product of the transpose.
+      // The gradient of x is a product of the transpose. Below adapters the head has one order of
+      // panels, which it turns: a second would be held for a few per cent of its time.
       if (node.op->loss && node.op->is_gradient)
-        operands.push_back(in_panels(weight, other(at->second)));
+        operands.push_back(is_base_matrix(in, node.operands[i])
+                               ? operands[i]
+                               : in_panels(weight, other(at->second)));
     }
     if (operands.empty()) return false;
     const std::vector<Value> results = call(*node.op, operands, node.attrs);

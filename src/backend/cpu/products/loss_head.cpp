@@ -1,6 +1,7 @@
 // Rows go through in chunks: logits = x w into scratch memory, their losses, in place their
 // gradients, and from those dx of the chunk and its part of dw. The chunks depend on the shapes
-// alone, and so do the bits of the sum over rows.
+// alone, and so do the bits of the sum over rows. Weights that lie in the panels of x w alone are
+// turned into those of dx in parts, which stay in the cache while a chunk is multiplied by them.
 
 #include "backend/cpu/products/loss_head.h"
 
@@ -13,6 +14,7 @@
 #include "backend/cpu/products/gemm.h"
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_kernels.h"
+#include "backend/cpu/products/panel_rows.h"
 #include "backend/cpu/rows/cross_entropy_rows.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/panels.h"
@@ -27,6 +29,9 @@ namespace {
 // 1280 rows 90; with avx512_bf16 256 rows take 160. In f32 they take 500 and more, and a large
 // chunk gains nothing.
 constexpr int64_t kChunkBytes = int64_t{64} << 20, kPackedChunkBytes = int64_t{256} << 20;
+
+// Panels that are turned at a time.
+constexpr int64_t kTurnedBytes = int64_t{4} << 20;
 
 enum class Head { forward, gradient, step };
 
@@ -43,6 +48,7 @@ struct HeadLoss {
   int64_t rows, width, classes;            // x: [rows, width]
   int64_t chunk, ld;                       // logits: [chunk, classes], rows ld apart, f32
   bool transpose_w, panels, wide_targets, dlse = false, has_dw = false;
+  bool turns_panels = false;  // dlogits are multiplied by the panels of x w
   int64_t ignore;
 
   HeadLoss(const NodeView& node, int64_t chunk_rows)
@@ -60,6 +66,7 @@ struct HeadLoss {
     ld = round_up(classes, 16);
     if (head == Head::gradient) dlse = node.attrs().get<bool>("dlse");
     if (head == Head::forward) return;
+    turns_panels = panels && node.in.back().storage == node.in[1].storage;
     const size_t first = head == Head::step ? 2 : 0;
     dx = node.out()[first].dtype;
     has_dw = node.attrs().get_or<bool>("dw", true);
@@ -69,6 +76,25 @@ struct HeadLoss {
   bool sums_apart() const { return has_dw && dw != DType::f32; }
   int64_t logits_bytes() const { return round_up(chunk * ld * int64_t{sizeof(float)}, 64); }
   int64_t dlogits_ld() const { return dtype == DType::f32 ? ld : 2 * ld; }
+
+  // What scratch memory holds, in this order.
+  int64_t dw_sums_bytes() const {
+    return sums_apart() ? round_up(classes * width * int64_t{sizeof(float)}, 64) : 0;
+  }
+  int64_t turned_classes() const {
+    const int64_t columns = kTurnedBytes / (width * int64_t{sizeof(uint16_t)});
+    return std::clamp(columns / kPanelColumns * kPanelColumns, kPanelColumns,
+                      round_up(classes, kPanelColumns));
+  }
+  int64_t turned_bytes() const {
+    return turns_panels ? turned_classes() * width * int64_t{sizeof(uint16_t)} : 0;
+  }
+  int64_t dx_sums_bytes() const {
+    return turns_panels && dx != DType::f32 ? chunk * width * int64_t{sizeof(float)} : 0;
+  }
+  int64_t scratch_bytes() const {
+    return logits_bytes() + dw_sums_bytes() + turned_bytes() + dx_sums_bytes();
+  }
 };
 
 /// The operands and results of a run; absent ones are null.
@@ -79,6 +105,8 @@ struct Tensors {
   float *losses = nullptr, *lse = nullptr;
   void *dx = nullptr, *dw = nullptr;
   float *logits, *sums;  // dw in f32
+  uint16_t* turned;      // panels
+  float* dx_sums;        // of a chunk, where dx is not f32
 
   Tensors(const HeadLoss& p, const KernelArgs& args)
       : x(args.in[0]), w(args.in[1]), targets{args.in[2], p.wide_targets} {
@@ -101,6 +129,9 @@ struct Tensors {
     logits = reinterpret_cast<float*>(args.scratch);
     sums = p.sums_apart() ? reinterpret_cast<float*>(args.scratch + p.logits_bytes())
                           : static_cast<float*>(dw);
+    std::byte* const behind = args.scratch + p.logits_bytes() + p.dw_sums_bytes();
+    turned = reinterpret_cast<uint16_t*>(behind);
+    dx_sums = reinterpret_cast<float*>(behind + p.turned_bytes());
   }
 };
 
@@ -123,18 +154,18 @@ class LossHead final : public Kernel {
         }
       });
       if (p_.head != Head::forward) {
-        multiply_dx(t, begin, count);
+        if (p_.turns_panels)
+          multiply_turned(t, begin, count);
+        else
+          multiply_dx(t, begin, count);
         if (p_.has_dw) add_dw(t, begin, count);
       }
       begin += count;
     } while (begin < p_.rows);
-    if (p_.sums_apart()) round_dw(t);
+    if (p_.sums_apart()) round_sums(t.sums, p_.classes * p_.width, p_.dw, t.dw);
   }
 
-  int64_t scratch_bytes() const override {
-    const int64_t sums = p_.sums_apart() ? p_.classes * p_.width * int64_t{sizeof(float)} : 0;
-    return p_.logits_bytes() + sums;
-  }
+  int64_t scratch_bytes() const override { return p_.scratch_bytes(); }
 
  private:
   GemmArgs product(int64_t m, int64_t n, int64_t k) const {
@@ -180,6 +211,29 @@ class LossHead final : public Kernel {
     g.c = offset(t.dx, p_.dx, begin * p_.width);
     g.ldc = p_.width;
     gemm(g);
+  }
+
+  // The same from the panels of x w: dx is the f32 sum over parts of the classes.
+  void multiply_turned(const Tensors& t, int64_t begin, int64_t count) const {
+    void* const dx = offset(t.dx, p_.dx, begin * p_.width);
+    float* const sums = p_.dx == DType::f32 ? static_cast<float*>(dx) : t.dx_sums;
+    const int64_t classes = round_up(p_.classes, kPanelColumns);
+    for (int64_t first = 0; first < classes; first += p_.turned_classes()) {
+      const int64_t terms = std::min(p_.turned_classes(), classes - first);
+      turn_panels(static_cast<const uint16_t*>(t.w_of_dx), p_.width, first, terms, t.turned);
+      GemmArgs g = product(count, p_.width, terms);
+      g.a = offset(t.logits, p_.dtype, first);
+      g.lda = p_.dlogits_ld();
+      g.a_ends_in_zeros = true;
+      g.b = t.turned;
+      g.panels = true;
+      g.ldb = g.n;
+      g.c = sums;
+      g.ldc = p_.width;
+      g.beta = first == 0 ? 0.0f : 1.0f;
+      gemm(g);
+    }
+    if (p_.dx != DType::f32) round_sums(sums, count * p_.width, p_.dx, dx);
   }
 
   // dw = dlogitsᵀ x, or its transpose; plus that of the chunks before
@@ -241,11 +295,10 @@ class LossHead final : public Kernel {
     std::fill(gradients + p_.classes, gradients + round_up(p_.classes, 32), uint16_t{0});
   }
 
-  void round_dw(const Tensors& t) const {
-    const int64_t n = p_.classes * p_.width;
+  static void round_sums(const float* sums, int64_t n, DType dtype, void* to) {
     parallel_for(n, kExpGrain, [&](int64_t begin, int64_t end) {
-      gemm_packing().store(t.sums + begin, end - begin, 1, end - begin, p_.dw,
-                           offset(t.dw, p_.dw, begin), end - begin, false);
+      gemm_packing().store(sums + begin, end - begin, 1, end - begin, dtype,
+                           offset(to, dtype, begin), end - begin, false);
     });
   }
 
@@ -256,14 +309,15 @@ class LossHead final : public Kernel {
 
 bool is_gemm_dtype(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 
-// The products read panels as they are, each in its own order.
+// The products read panels as they are, each in its own order, or both in that of x w.
 std::string head_panels_refusal(const NodeView& node) {
   const bool transposed = node.attrs().get<bool>("transpose_w");
   const auto lies_in = [](const Type& t, Layout layout) { return t.storage == Storage{layout}; };
   if (node.in[0].dtype != DType::bf16) return "weights in panels: only bf16";
   if (node.in[0].shape.size(-1) % kPanelTerms != 0) return "terms that are not whole panels";
   if (!lies_in(node.in[1], right_layout(transposed)) ||
-      (node.node().op->is_gradient && !lies_in(node.in.back(), right_layout(!transposed))))
+      (node.node().op->is_gradient && !lies_in(node.in.back(), right_layout(!transposed)) &&
+       !lies_in(node.in.back(), right_layout(transposed))))
     return "weights in a storage that its products do not read";
   return "";
 }

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "base/threads/parallel.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/products/panel_rows.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once per instruction set
@@ -53,10 +55,22 @@ void put(const uint16_t* rows, int64_t ld, int64_t columns, const PanelRows& to)
   if (past_caches) hwy::FlushStream();
 }
 
+/// The panel tile of 32 terms and 32 columns as that of 32 columns and 32 terms.
+void turn(const uint16_t* from, uint16_t* to) {
+  constexpr int64_t kHalf = kPanelColumns / 2;
+  alignas(64) uint16_t rows[kPanelTile];  // a row is a column's terms
+  for (int64_t half = 0; half < 2; ++half)
+    transpose_tile(from + half * kPanelHalf, kPanelTerms, rows + half * kPanelHalf);
+  for (int64_t half = 0; half < 2; ++half)
+    pair_rows(rows + half * kHalf, kPanelTerms, to + half * kPanelHalf);
+}
+
 }  // namespace
 
 using PutFunction = void (*)(const uint16_t*, int64_t, int64_t, const PanelRows&);
 PutFunction put_function() { return &put; }
+using TurnFunction = void (*)(const uint16_t*, uint16_t*);
+TurnFunction turn_function() { return &turn; }
 
 }  // namespace brrr::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -67,6 +81,21 @@ namespace brrr::cpu {
 HWY_EXPORT(put_function);
 void put_into_panels(const uint16_t* rows, int64_t ld, int64_t columns, const PanelRows& to) {
   HWY_DYNAMIC_DISPATCH(put_function)()(rows, ld, columns, to);
+}
+
+HWY_EXPORT(turn_function);
+void turn_panels(const uint16_t* panels, int64_t terms, int64_t first, int64_t count,
+                 uint16_t* to) {
+  constexpr int64_t kPanelsAtOnce = 4;
+  const auto turn = HWY_DYNAMIC_DISPATCH(turn_function)();
+  const int64_t tiles = ceil_div(terms, kPanelTerms), of_columns = count / kPanelColumns;
+  const uint16_t* const from = panels + first / kPanelColumns * tiles * kPanelTile;
+  parallel_for(of_columns, kPanelsAtOnce, [&](int64_t begin, int64_t end) {
+    for (int64_t column = begin; column < end; ++column)
+      for (int64_t term = 0; term < tiles; ++term)
+        turn(from + (column * tiles + term) * kPanelTile,
+             to + (term * of_columns + column) * kPanelTile);
+  });
 }
 
 void pad_with_zeros(uint16_t* part, int64_t ld, int64_t rows, int64_t columns) {

@@ -34,6 +34,11 @@ struct PanelPlaces {
   PanelRows at(int64_t row, int64_t column) const;
 };
 
+/// Panels of the columns [first, first + count) of a matrix of `terms` rows become the panels of
+/// their transpose [count, terms], with all threads. `first` and `count` are multiples of 32, and
+/// may reach into the padding.
+void turn_panels(const uint16_t* panels, int64_t terms, int64_t first, int64_t count, uint16_t* to);
+
 /// Copies larger than this are not in a near cache when a product reads them.
 inline constexpr int64_t kNearPanels = int64_t{8} << 20;  // bytes
 
