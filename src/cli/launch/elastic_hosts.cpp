@@ -99,7 +99,7 @@ class HostsLaunch {
   void run_mpirun() {
     output_ = {};
     status_ = 0;
-    is_too_late_ = false;
+    is_too_late_ = is_stuck_ = false;
     int ends[2] = {-1, -1};
     if (::pipe2(ends, O_CLOEXEC) != 0)
       throw std::system_error(errno, std::generic_category(), "cannot start mpirun");
@@ -118,10 +118,10 @@ class HostsLaunch {
       ::poll(events, 2, 200);
       read_signals();
       read_output(ends[0]);
-      if (!since_end && memory().end() != LauncherMemory::End::unknown) since_end.emplace();
+      if (!since_end && has_rank_ended()) since_end.emplace();
       is_too_late_ = memory().joined_process() == 0 && since_start.seconds() > kJoin;
-      if (is_too_late_ || (since_end && since_end->seconds() > kEndAfterRank))
-        ::kill(mpirun_, SIGKILL);
+      is_stuck_ = since_end && since_end->seconds() > kEndAfterRank;
+      if (is_too_late_ || is_stuck_) ::kill(mpirun_, SIGKILL);
     }
     mpirun_ = 0;
     await_end_of_rank();
@@ -156,6 +156,13 @@ class HostsLaunch {
     }
   }
 
+  bool has_rank_ended() const {
+    const int32_t process = memory().joined_process();
+    if (process == 0) return false;
+    const char state = process_state(process);
+    return state == 0 || state == 'Z' || memory().end() != LauncherMemory::End::unknown;
+  }
+
   /// Rank 0 holds the lock of the run's folder; mpirun may have been killed before it.
   void await_end_of_rank() const {
     const int32_t process = memory().joined_process();
@@ -182,9 +189,13 @@ class HostsLaunch {
     if (code == static_cast<int>(ExitCode::kNoMemory) && restarts_.has_begun())
       return "a rank ran out of memory";
     if (memory().end() == LauncherMemory::End::failed) return {};
+    // Where all is done, the ranks that are started again find nothing to do.
+    if (is_stuck_) return "mpirun did not end after rank 0";
     if (WIFSIGNALED(status_)) return lost_by_signal("mpirun", WTERMSIG(status_));
     if (code == static_cast<int>(kLostRankExit)) return "a rank lost the others";
     if (output_.lost_a_daemon()) return "the daemon of mpirun on a host ended";
+    // MPICH says on standard output which process a signal ended.
+    if (code > 128 + kMostSignals) return fmt::format("mpirun ended with code {}", code);
     if (code > 128) return lost_by_signal("a rank", code - 128);
     return {};
   }
@@ -280,8 +291,9 @@ class HostsLaunch {
   int signal_fd_ = -1;
   int signal_ = 0;  // the last that came for this process
   pid_t mpirun_ = 0;
-  int status_ = 0;            // of mpirun, when it has ended
-  bool is_too_late_ = false;  // it was killed because the ranks did not come together
+  int status_ = 0;  // of mpirun, when it has ended
+  // It was killed because the ranks did not come together, or because it outlived rank 0.
+  bool is_too_late_ = false, is_stuck_ = false;
 };
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "cli/launch/mpirun_output.h"
 
-#include <algorithm>
-#include <iterator>
 #include <sstream>
 #include <vector>
 
@@ -19,6 +17,22 @@ constexpr size_t kRecentBytes = 16 << 10;
 size_t dashes_at_end(std::string_view line) {
   const size_t last = line.find_last_not_of('-');
   return line.size() - (last == std::string_view::npos ? 0 : last + 1);
+}
+
+/// The words that stand where the first such sequence has "".
+std::optional<std::vector<std::string>> values_in(const std::vector<std::string>& words,
+                                                  const std::vector<std::string_view>& sequence) {
+  for (size_t at = 0; at + sequence.size() <= words.size(); ++at) {
+    std::vector<std::string> values;
+    size_t same = 0;
+    for (; same < sequence.size(); ++same)
+      if (sequence[same].empty())
+        values.push_back(words[at + same]);
+      else if (words[at + same] != sequence[same])
+        break;
+    if (same == sequence.size()) return values;
+  }
+  return {};
 }
 
 }  // namespace
@@ -67,23 +81,15 @@ void MpirunOutput::end_line() {
 void MpirunOutput::tell_blocks() const { tell("{}", blocks_); }
 
 std::optional<MpirunOutput::Killed> MpirunOutput::killed() const {
-  // Open MPI breaks the sentence into lines at any space.
-  constexpr const char* kWords[] = {"process", "rank", "",       "with", "PID",    "", "on",
-                                    "node",    "",     "exited", "on",   "signal", ""};
-  std::vector<std::string> words, values;
+  std::vector<std::string> words;
   std::istringstream text(recent_);
   for (std::string word; text >> word;) words.push_back(word);
-  for (size_t at = 0; at + std::size(kWords) <= words.size(); ++at) {
-    values.clear();
-    for (size_t i = 0; i < std::size(kWords); ++i)
-      if (*kWords[i] == 0)
-        values.push_back(words[at + i]);
-      else if (words[at + i] != kWords[i])
-        break;
-    if (values.size() < 4) continue;
-    const auto rank = system_text::number(values[0]), process = system_text::number(values[1]),
-               signal = system_text::number(values[3]);
-    if (rank && process && signal) return Killed{*rank, *process, values[2], *signal};
+  // Open MPI breaks the sentence into lines at any space.
+  if (const auto v = values_in(words, {"process", "rank", "", "with", "PID", "", "on", "node", "",
+                                       "exited", "on", "signal", ""})) {
+    const auto rank = system_text::number((*v)[0]), process = system_text::number((*v)[1]),
+               signal = system_text::number((*v)[3]);
+    if (rank && process && signal) return Killed{*rank, *process, (*v)[2], *signal};
   }
   return {};
 }

@@ -5,6 +5,8 @@
 
 namespace brrr::cli {
 
+/// Signals are numbered from 1.
+inline constexpr int kMostSignals = 64;
 /// As shells have it: 128 + N where signal N ended the process.
 int code_of(int status);
 /// Whether the signal means that somebody ended the run on purpose, or that nobody reads what it
