@@ -95,7 +95,7 @@ TEST_F(Prompts, LinesThatCannotBeRunAreSaidAndTheOthersRun) {
         "line 10: \"stop\" must be a string or a list of strings"})
     EXPECT_NE(err_.find(expected), std::string::npos) << expected << "\n" << err_;
   EXPECT_EQ(run(with_prompts("{\"prompt\": \"a\", \"warmth\": 2}")), 1);
-  EXPECT_NE(err_.find("unknown key 'warmth'; expected one of frequency_penalty, id"),
+  EXPECT_NE(err_.find("unknown key 'warmth'; expected one of adapter, frequency_penalty, id"),
             std::string::npos)
       << err_;
   EXPECT_EQ(run(with_prompts("\n\n")), 1);
