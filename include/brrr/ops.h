@@ -463,7 +463,7 @@ inline std::vector<Value> linear_cross_entropy(std::initializer_list<Value> oper
 /// of f64). w may lie in any storage; dlosses, {dlse}: as lse; dx like x, dw like w, of {dx_dtype}
 /// and {dw_dtype} where given; no dw where {dw} is false. dlogits are rounded to the dtype of x;
 /// all else in f32 or wider. Where w does not lie in rows, the last operand is w once more, in the
-/// storage in which dlogits are multiplied by it.
+/// storage in which dlogits are multiplied by it, which may be the same.
 inline std::vector<Value> linear_cross_entropy_grad(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("linear_cross_entropy_grad", operands, attributes);
@@ -474,7 +474,8 @@ inline std::vector<Value> linear_cross_entropy_grad(std::initializer_list<Value>
 /// targets: [...] i32; losses, lse: [...] f32 (f64 of f64). w may lie in any storage; dlosses: as
 /// losses; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given; no dw where {dw} is
 /// false. dlogits are rounded to the dtype of x; all else in f32 or wider. Where w does not lie in
-/// rows, the last operand is w once more, in the storage in which dlogits are multiplied by it.
+/// rows, the last operand is w once more, in the storage in which dlogits are multiplied by it,
+/// which may be the same.
 inline std::vector<Value> linear_cross_entropy_step(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("linear_cross_entropy_step", operands, attributes);
@@ -738,10 +739,11 @@ inline std::vector<Value> gru_grad(std::initializer_list<Value> operands,
 }
 
 /// y = x, floats or i8, in {storage} (base/storage.h). Panels hold the same numbers; integers and
-/// their scales hold what is nearest; rows hold what x holds, in its dtype. x lies in rows, in
-/// blocks, or, where {storage} is rows, in int8 rows or quantised panels. Two or three operands: y
-/// = (x - zeros) * scales with the given integers x, i8 or u8, in quantised panels; scales and
-/// zeros have one element for each group; y has {dtype} where given, else that of scales.
+/// their scales hold what is nearest; rows hold what x holds, in its dtype or, of blocks, in
+/// {dtype} where given. x lies in rows, in blocks, or, where {storage} is rows, in int8 rows or
+/// quantised panels. Two or three operands: y = (x - zeros) * scales with the given integers x, i8
+/// or u8, in quantised panels; scales and zeros have one element for each group; y has {dtype}
+/// where given, else that of scales.
 inline std::vector<Value> store(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("store", operands, attributes);
