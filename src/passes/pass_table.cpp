@@ -261,8 +261,7 @@ void write_weights(TableWriter& t) {
       "Lets attention read q, k and v where they lie as columns of one value.",
       for_target(read_columns));
   t.must(
-      "quantize_base",
-      "training of an adapter with --load-in-4bit or --load-in-8bit, or over a quantised model",
+      "quantize_base", "training of an adapter with --load-in-4bit or --load-in-8bit",
       [](Context c) {
         return c.options.base_quantization.bits != 0 || c.options.refresher == Refresher::update;
       },
