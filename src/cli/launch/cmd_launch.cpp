@@ -94,6 +94,10 @@ int run_launch(const Arguments& args) {
     usage_error("--elastic starts lost ranks of `brrr train` again; {} has no step to go on from",
                 command[0]);
   const std::optional<train::TrainOptions> train = train_options_of(command);
+  // It may stand among the options of train, which are those of `train --ranks N --elastic`.
+  const bool is_given = std::ranges::any_of(
+      args.given, [](const auto& g) { return canonical_key(g.first) == "max-restarts"; });
+  if (train && !is_given) options.max_restarts = train->max_restarts;
   if (!options.hosts.empty()) {
     const std::vector<HostRanks> hosts = parse_hosts(options.hosts, options.processes);
     if (!options.elastic || !train) run_on_hosts(hosts, command);
