@@ -41,7 +41,7 @@ std::string option_of_word(const std::string& word, bool has_task) {
   if (!train::list_runs(path).empty())
     usage_error("{} holds runs; go on with the newest that is not done: `brrr train --resume {}`",
                 word, shell_word(word));
-  if (io::holds_model(path))
+  if (fs::exists(path / "config.json", ignored) || io::holds_adapter(path))
     usage_error("{} holds a model; begin a run with it: `brrr train --init-from {} --text FILE`",
                 word, shell_word(word));
   return io::TokenSource::has_split(path, ".bin") ? "data" : "text";
