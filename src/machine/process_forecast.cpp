@@ -9,7 +9,7 @@
 namespace brrr::machine {
 namespace {
 
-constexpr int64_t kCodeBytes = int64_t{2240} << 10;  // kernels, checkpoints, plots: run later
+constexpr int64_t kCodeBytes = int64_t{2432} << 10;  // kernels, checkpoints, plots: run later
 
 }  // namespace
 
