@@ -137,7 +137,7 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   const int64_t rank = divides ? communicator->rank() : 0;
   std::optional<DividedMetrics> divided;
   if (divides && task != nullptr) divided.emplace(*task, *communicator);
-  // Of each own batch: its loss, then its figures.
+  // Per batch of this rank: the loss, then the figures.
   const std::vector<std::string>& figures = session.figures();
   const size_t width = 1 + figures.size();
   std::vector<double> sums(static_cast<size_t>(ceil_div(count, ranks)) * width);

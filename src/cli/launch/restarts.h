@@ -14,7 +14,6 @@ class Restarts {
  public:
   explicit Restarts(int64_t most) : memory_(LauncherMemory::make()), most_(most) {}
   const LauncherMemory& memory() const { return memory_; }
-  int restarts() const { return restarts_; }
 
   /// Whether a rank has begun to train since the ranks were started.
   bool has_begun() const { return memory_.reached() >= 0; }

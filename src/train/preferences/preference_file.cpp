@@ -67,8 +67,13 @@ Preference preference_of(const OrderedJson& row, int64_t line, const std::string
   const std::string in_prompt = where + ", prompt", in_chosen = where + ", chosen",
                     in_rejected = where + ", rejected";
   std::vector<io::ChatMessage> asked, better, worse;
-  // A prompt as text beside conversations repeats what they begin with, as in TRL.
-  const bool is_implicit = prompt == row.end() || (prompt->is_string() && chosen->is_array());
+  // A prompt as text beside whole conversations repeats what they begin with, as in TRL.
+  const auto has_question = [](const OrderedJson& answer) {
+    return answer.is_array() && !answer.empty() && answer[0].is_object() &&
+           answer[0].value("role", OrderedJson()) != "assistant";
+  };
+  const bool is_implicit = prompt == row.end() || (prompt->is_string() && has_question(*chosen) &&
+                                                   has_question(*rejected));
   if (!is_implicit) {
     asked = messages_or_text(*prompt, "user", in_prompt);
     better = messages_or_text(*chosen, "assistant", in_chosen);

@@ -33,7 +33,7 @@ std::vector<float> log_probabilities(Session& session, std::unique_ptr<io::Batch
                                      const io::LoaderOptions& options, size_t pairs,
                                      Communicator* communicator);
 
-/// `train` and `validation` tell apart what the scores are of (io::BatchSource::fingerprint).
+/// Fingerprints (io::BatchSource::fingerprint) and numbers of the pairs that the scores belong to.
 struct ReferenceData {
   std::string train = {}, validation = {};
   size_t train_pairs = 0, validation_pairs = 0;
