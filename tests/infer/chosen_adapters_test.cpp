@@ -241,11 +241,12 @@ TEST_P(ChosenAdapters, GiveTheLogitsOfTheAdapterAlone) {
     const std::vector<float> got = logits_behind(*batcher, kAdaptedPrompt, i + 1);
     EXPECT_LT(distance_between(got, expected), 1e-6) << i;
     EXPECT_EQ(got, expected) << i;
-    // In bf16 both round, at different places where scales differ.
+    // In bf16 both round, at different places where scales differ: neither is more exact by much.
     const std::vector<float> rounded = logits_behind(*low, kAdaptedPrompt, i + 1);
     const std::vector<float> alone =
         logits_behind(*batcher_of(single, {.precision = DType::bf16}), kAdaptedPrompt, 0);
-    EXPECT_LT(distance_between(rounded, alone), 0.02) << i;
+    EXPECT_LT(distance_between(rounded, expected), 2 * distance_between(alone, expected)) << i;
+    EXPECT_LT(distance_between(alone, expected), 0.05) << i;
     EXPECT_GT(distance_between(logits_behind(*batcher, kAdaptedPrompt, 0), expected), 0.01) << i;
   }
 }
