@@ -2,7 +2,6 @@
 // Low-rank adapters of products (LoRA, Hu et al. 2021): x W becomes x W + s (x Aᵀ) Bᵀ. A 1 x 1
 // convolution is such a product over the channels of each place.
 
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,23 +35,6 @@ inline constexpr std::string_view kOfBase = "of_base";
 bool is_of_base(const Graph& graph, NodeId parameter);
 /// Freezes a parameter and marks it so.
 void put_below_adapters(Graph& graph, NodeId parameter);
-
-/// How a parameter below adapters is held where that is not as floats.
-struct BaseForm {
-  /// The name of a storage: panels of integers, whose integers and scales the source of the weights
-  /// lists (integers_name), or blocks. "": the source has integers in a form that is not held.
-  std::string storage = {};
-  std::string tensor = {};  // of the source, which lies in these blocks; "": the parameter's own
-  bool is_made = false;     // the blocks are made of the floats of the source
-  bool operator==(const BaseForm&) const = default;
-};
-/// By parameter.
-using BaseForms = std::map<std::string, BaseForm, std::less<>>;
-
-/// Records the form at a parameter.
-void set_base_form(Graph& graph, NodeId parameter, const BaseForm& form);
-/// The form that is recorded; without a storage where there is none.
-BaseForm base_form(const Graph& graph, NodeId parameter);
 
 /// What a graph with adapters is for.
 enum class AdapterUse {
