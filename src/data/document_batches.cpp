@@ -142,16 +142,17 @@ std::string DocumentBatches::fingerprint() const {
   return hash.finish_hex();
 }
 
-int64_t DocumentBatches::read_row(const Row& row, std::span<int32_t> inputs,
-                                  std::span<int32_t> targets) const {
-  source_.read(row.offset, inputs);
-  source_.read(row.offset + 1, targets);
-  source_.check_ids(inputs, row.offset, options_.vocab);
-  source_.check_ids(targets, row.offset + 1, options_.vocab);
-  if (learnt_.empty()) return row.length;
+int64_t read_with_targets(const TokenSource& source, int64_t begin, std::span<const uint8_t> learnt,
+                          int64_t vocabulary, std::span<int32_t> inputs,
+                          std::span<int32_t> targets) {
+  source.read(begin, inputs);
+  source.read(begin + 1, targets);
+  source.check_ids(inputs, begin, vocabulary);
+  source.check_ids(targets, begin + 1, vocabulary);
+  if (learnt.empty()) return std::ssize(targets);
   int64_t scored = 0;
   for (size_t i = 0; i < targets.size(); ++i) {
-    if (learnt_[static_cast<size_t>(row.offset) + 1 + i] != 0)
+    if (learnt[static_cast<size_t>(begin) + 1 + i] != 0)
       ++scored;
     else
       targets[i] = kIgnoreId;
@@ -166,7 +167,8 @@ void DocumentBatches::fill(int64_t index, Batch& batch) const {
     for (size_t b = 0; b < rows.size(); ++b) {
       const Row& row = rows_[rows[b]];
       const auto n = static_cast<size_t>(row.length), begin = b * static_cast<size_t>(T);
-      batch.count += read_row(row, all.tokens.subspan(begin, n), all.targets.subspan(begin, n));
+      batch.count += read_with_targets(source_, row.offset, learnt_, options_.vocab,
+                                       all.tokens.subspan(begin, n), all.targets.subspan(begin, n));
     }
     return;
   }
@@ -182,8 +184,8 @@ void DocumentBatches::fill(int64_t index, Batch& batch) const {
   batch.count = 0;
   for (size_t i = 0; i < chosen.size(); ++i) {
     const auto n = static_cast<size_t>(lengths[i]);
-    batch.count +=
-        read_row(rows_[chosen[i]], tokens.subspan(begins[i], n), targets.subspan(begins[i], n));
+    batch.count += read_with_targets(source_, rows_[chosen[i]].offset, learnt_, options_.vocab,
+                                     tokens.subspan(begins[i], n), targets.subspan(begins[i], n));
   }
 }
 

@@ -52,6 +52,14 @@ struct PackedRows {
 PackedRows pack_rows(std::span<const int64_t> lengths, int64_t capacity, int64_t most,
                      uint32_t seed);
 
+/// Reads the tokens of a row from `begin` on, and as targets the token that follows each of them.
+/// Where `learnt` is not empty, it has a mark for each token of the source, and targets without one
+/// become kIgnoreId. Returns the number of targets that are scored. Throws UserError for ids
+/// outside the vocabulary.
+int64_t read_with_targets(const TokenSource& source, int64_t begin, std::span<const uint8_t> learnt,
+                          int64_t vocabulary, std::span<int32_t> inputs,
+                          std::span<int32_t> targets);
+
 class DocumentBatches final : public BatchSource {
  public:
   /// Rows come in the order of options.mode (RowOrder). Documents of fewer than two tokens have no
@@ -72,8 +80,6 @@ class DocumentBatches final : public BatchSource {
   struct Row {
     int64_t offset, length;  // inputs [offset, offset + length), targets one further on
   };
-  /// Returns how many targets are scored.
-  int64_t read_row(const Row& row, std::span<int32_t> inputs, std::span<int32_t> targets) const;
 
   const TokenSource& source_;
   std::span<const uint8_t> learnt_;

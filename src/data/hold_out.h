@@ -24,6 +24,7 @@ class HeldOutRows {
   struct Split {
     std::vector<Row> train, validation;
   };
+  /// Fewer rows than every() leave none for validation.
   template <typename Row>
   Split<Row> split(std::vector<Row> rows) const {
     Split<Row> parts;

@@ -35,16 +35,6 @@ std::string PreferenceBatches::fingerprint() const {
   return hash.finish_hex();
 }
 
-void PreferenceBatches::read(const Document& document, std::span<int32_t> inputs,
-                             std::span<int32_t> targets) const {
-  source_.read(document.begin, inputs);
-  source_.read(document.begin + 1, targets);
-  source_.check_ids(inputs, document.begin, options_.vocab);
-  source_.check_ids(targets, document.begin + 1, options_.vocab);
-  for (size_t i = 0; i < targets.size(); ++i)
-    if (learnt_[static_cast<size_t>(document.begin) + 1 + i] == 0) targets[i] = kIgnoreId;
-}
-
 void PreferenceBatches::fill(int64_t index, Batch& batch) const {
   const auto [rows, length] = order_.batch(index);
   std::vector<int64_t> lengths;
@@ -60,8 +50,9 @@ void PreferenceBatches::fill(int64_t index, Batch& batch) const {
     for (const size_t which : {size_t{0}, size_t{1}}) {
       const size_t sequence = 2 * b + which;
       const auto n = static_cast<size_t>(lengths[sequence]);
-      read(which == 0 ? pair.chosen : pair.rejected, tokens.subspan(begins[sequence], n),
-           targets.subspan(begins[sequence], n));
+      read_with_targets(source_, (which == 0 ? pair.chosen : pair.rejected).begin, learnt_,
+                        options_.vocab, tokens.subspan(begins[sequence], n),
+                        targets.subspan(begins[sequence], n));
       if (!reference_.empty()) reference[sequence] = reference_[2 * rows[b] + which];
     }
   }

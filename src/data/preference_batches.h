@@ -1,7 +1,7 @@
 #pragma once
-// Batches of preferences: a row is a pair of sequences, of which the first is preferred. Rows are
-// flat (BatchOptions::flat): the sequences of a batch lie one behind the other without padding, and
-// both of a pair are always in the same batch.
+// Batches of preference pairs. A row is a pair: the preferred sequence, then the rejected one. The
+// sequences of a batch are concatenated without padding (BatchOptions::flat), and both sequences of
+// a pair are always in the same batch.
 
 #include <span>
 #include <string>
@@ -44,8 +44,6 @@ class PreferenceBatches final : public BatchSource {
   std::string fingerprint() const override;
 
  private:
-  void read(const Document& document, std::span<int32_t> inputs, std::span<int32_t> targets) const;
-
   const TokenSource& source_;
   std::span<const PreferencePair> pairs_;
   std::span<const uint8_t> learnt_;

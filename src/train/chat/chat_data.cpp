@@ -50,16 +50,6 @@ EncodedFile encode(const std::vector<Conversation>& conversations, const std::st
 
 using Split = io::HeldOutRows::Split<Conversation>;
 
-/// Without conversations for validation where there are too few.
-Split hold_out(ConversationFile file, double fraction) {
-  const io::HeldOutRows held_out(fraction);
-  if (std::ssize(file.conversations) >= held_out.every())
-    return held_out.split(std::move(file.conversations));
-  Split split;
-  split.train = std::move(file.conversations);
-  return split;
-}
-
 void note_long(const EncodedFile& file, const TrainOptions& options, Dataset& d) {
   if (file.divided > 0)
     d.notes.push_back(fmt::format(
@@ -98,7 +88,7 @@ Dataset chat_dataset(const TrainOptions& options, const std::string& model_folde
   Split split;
   std::string val_name = name;
   if (options.val_data.empty()) {
-    split = hold_out(std::move(file), options.val_fraction);
+    split = io::HeldOutRows(options.val_fraction).split(std::move(file.conversations));
   } else {
     split.train = std::move(file.conversations);
     ConversationFile val = read_conversations(options.val_data[0]);

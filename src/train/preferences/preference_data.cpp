@@ -116,11 +116,8 @@ Dataset preference_dataset(const TrainOptions& options, const std::string& model
     PreferenceFile val = read_preferences(options.val_data[0]);
     val_name = val.name;
     split.validation = std::move(val.preferences);
-  } else if (const io::HeldOutRows held_out(options.val_fraction);
-             std::ssize(file.preferences) >= held_out.every()) {
-    split = held_out.split(std::move(file.preferences));
   } else {
-    split.train = std::move(file.preferences);
+    split = io::HeldOutRows(options.val_fraction).split(std::move(file.preferences));
   }
   EncodedPairs train = encode(split.train, name, encoder, options),
                val = encode(split.validation, val_name, encoder, options);
