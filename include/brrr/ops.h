@@ -462,8 +462,8 @@ inline std::vector<Value> linear_cross_entropy(std::initializer_list<Value> oper
 /// K], w: [V, K] where {transpose_w}, else [K, V]; targets: [...] i32; losses, lse: [...] f32 (f64
 /// of f64). w may lie in any storage; dlosses, {dlse}: as lse; dx like x, dw like w, of {dx_dtype}
 /// and {dw_dtype} where given; no dw where {dw} is false. dlogits are rounded to the dtype of x;
-/// all else in f32 or wider. Where w does not lie in rows, the last operand is w once more, in the
-/// storage in which dlogits are multiplied by it, which may be the same.
+/// all else in f32 or wider. If w is not stored in rows, a last operand repeats w in the layout
+/// that its product with dlogits reads, which may be the same layout.
 inline std::vector<Value> linear_cross_entropy_grad(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("linear_cross_entropy_grad", operands, attributes);
@@ -473,9 +473,9 @@ inline std::vector<Value> linear_cross_entropy_grad(std::initializer_list<Value>
 /// results: the logits are computed once. x: [..., K], w: [V, K] where {transpose_w}, else [K, V];
 /// targets: [...] i32; losses, lse: [...] f32 (f64 of f64). w may lie in any storage; dlosses: as
 /// losses; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given; no dw where {dw} is
-/// false. dlogits are rounded to the dtype of x; all else in f32 or wider. Where w does not lie in
-/// rows, the last operand is w once more, in the storage in which dlogits are multiplied by it,
-/// which may be the same.
+/// false. dlogits are rounded to the dtype of x; all else in f32 or wider. If w is not stored in
+/// rows, a last operand repeats w in the layout that its product with dlogits reads, which may be
+/// the same layout.
 inline std::vector<Value> linear_cross_entropy_step(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("linear_cross_entropy_step", operands, attributes);
@@ -739,11 +739,10 @@ inline std::vector<Value> gru_grad(std::initializer_list<Value> operands,
 }
 
 /// y = x, floats or i8, in {storage} (base/storage.h). Panels hold the same numbers; integers and
-/// their scales hold what is nearest; rows hold what x holds, in its dtype or, of blocks, in
-/// {dtype} where given. x lies in rows, in blocks, or, where {storage} is rows, in int8 rows or
-/// quantised panels. Two or three operands: y = (x - zeros) * scales with the given integers x, i8
-/// or u8, in quantised panels; scales and zeros have one element for each group; y has {dtype}
-/// where given, else that of scales.
+/// their scales hold what is nearest; rows hold what x holds, in its dtype. x lies in rows, in
+/// blocks, or, where {storage} is rows, in int8 rows or quantised panels. Two or three operands: y
+/// = (x - zeros) * scales with the given integers x, i8 or u8, in quantised panels; scales and
+/// zeros have one element for each group; y has {dtype} where given, else that of scales.
 inline std::vector<Value> store(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("store", operands, attributes);

@@ -21,8 +21,8 @@ struct Prompt {
   std::optional<int64_t> max_new_tokens;
   std::vector<std::string> stop;  // a text ends before any of these strings
   int64_t answers = 1;
-  /// The name of its adapter; "": the base alone, said by null or "". Absent: the line has no such
-  /// key.
+  /// Name of the adapter; "" selects the base alone (null or "" in the file). Absent if the line
+  /// has no such key.
   std::optional<std::string> adapter = {};
 };
 

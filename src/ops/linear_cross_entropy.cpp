@@ -19,7 +19,7 @@ void expect_gradient_operands(const InferContext& c, size_t count) {
   if (!twice) return;
   const Type &w = c.in[1], &again = c.in.back();
   if (again.dtype != w.dtype || again.shape != w.shape)
-    c.fail("the last operand must be w, {}, once more; got {}", w.str(), again.str());
+    c.fail("the last operand must repeat w, {}; got {}", w.str(), again.str());
 }
 
 // Shape of one number per row of x.
@@ -166,8 +166,8 @@ constexpr const char* kHeadOperandsDoc =
 constexpr const char* kGradientsDoc =
     "; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given; no dw where {dw} is false. "
     "dlogits are rounded to the "
-    "dtype of x; all else in f32 or wider. Where w does not lie in rows, the last operand is w "
-    "once more, in the storage in which dlogits are multiplied by it, which may be the same";
+    "dtype of x; all else in f32 or wider. If w is not stored in rows, a last operand repeats w "
+    "in the layout that its product with dlogits reads, which may be the same layout";
 
 }  // namespace
 

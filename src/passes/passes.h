@@ -152,10 +152,11 @@ Graph fold_constants(const Graph& graph, Notes* notes = nullptr);
 
 /// The optional pass that takes memory for time, and is left out first where a run does not fit.
 inline constexpr std::string_view kWeightPanels = "weight_panels";
-/// Products and loss heads read weights in panels (base/panels.h). Where the parameters stay: those
-/// of 16 bits made of an f32 parameter, whose reader gains by it. Where the panels take a
-/// parameter's place: what products alone read, in one order; transposed ones also where embeddings
-/// read their rows, which is a tied head. Before derive_weights, which makes the panels inputs.
+/// Products and loss heads read weights in packed panels (base/panels.h). If the parameter is kept
+/// beside its panels, only 16-bit copies of f32 parameters are packed, where the reader is faster
+/// with them. If the panels replace the parameter, every weight that products alone read is packed,
+/// in one order; transposed panels also serve embedding lookups of a tied table. Runs before
+/// derive_weights, which makes the panels inputs.
 Graph weight_panels(const Graph& graph, const Target& target, Refresher refresher,
                     Notes* notes = nullptr);
 

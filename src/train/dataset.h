@@ -65,7 +65,7 @@ struct Dataset {
 bool by_document(const TrainOptions& options);
 /// Whether several documents share a row (--pack documents).
 bool packs_documents(const TrainOptions& options);
-/// Whether a row is several sequences of a text: packed documents, or a pair (--task dpo).
+/// Whether a row holds several sequences: packed documents, or a pair (--task dpo).
 bool joins_sequences(const TrainOptions& options);
 /// Returns the maximum number of tokens of a row: the context, or that of both sequences of a pair.
 int64_t row_tokens(const TrainOptions& options);

@@ -164,8 +164,8 @@ TEST_F(Hosts, ARunEndsOnAllHostsWhenOneIsCutOffAndIsResumedToTheSameBits) {
   expect_same_files("whole", "cut", 120);
 }
 
-// Of 2, 1 and 1 ranks, 2 are left where the second host is cut off: the most that divide 4 slots.
-// Of two hosts with a rank each, one rank is left.
+// Hosts with 2, 1 and 1 ranks: when the second host is cut off, 2 ranks go on, the most that divide
+// 4 slots. Two hosts with a rank each: one rank goes on.
 TEST_F(Hosts, AnElasticRunGoesOnWithoutAHostThatIsCutOff) {
   const Arguments longer{"--max-steps", "120", "--save-steps", "10", "--eval-steps", "60"};
   ASSERT_EQ(run(model("whole", longer)), 0) << err_;

@@ -22,7 +22,7 @@
 namespace brrr {
 namespace {
 
-/// Name of the golden file, and whether the CPU backend runs it or the reference.
+/// The golden file's name, and whether the CPU backend or the reference interpreter runs it.
 using PreferenceCase = std::pair<std::string, bool>;
 
 class PreferenceGolden : public testing::TestWithParam<PreferenceCase> {

@@ -39,7 +39,7 @@ ProductAdapter adapter_by(int64_t number, const std::string& weight, int64_t ran
           .number = number};
 }
 
-/// The second leaves k alone, the third q.
+/// Three adapters of different layers: the second has no part for k, the third none for q.
 std::vector<ProductAdapter> three_adapters() {
   return {adapter_by(1, "q", 2, 0.5), adapter_by(1, "k", 3, 0.25), adapter_by(1, "head", 1, 2),
           adapter_by(2, "q", 1, 3),   adapter_by(2, "head", 2, 1), adapter_by(3, "k", 2, 1)};

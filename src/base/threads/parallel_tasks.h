@@ -1,5 +1,5 @@
 #pragma once
-// Tasks on the thread team that may fail.
+// Parallel tasks whose exceptions are rethrown in a fixed order.
 
 #include <cstdint>
 #include <exception>

@@ -13,10 +13,10 @@ class MpirunOutput {
  public:
   /// Bytes that have come. Everything but mpirun's blocks goes to standard error at once.
   void add(std::string_view bytes);
-  /// Prints the blocks, too: the run ends, and nobody else says why.
+  /// Prints mpirun's blocks. Called when the run ends for good, because they give the reason.
   void tell_blocks() const;
 
-  /// The rank that mpirun names because a signal ended it.
+  /// A rank that a signal ended, as mpirun reports it.
   struct Killed {
     int64_t rank = 0, process = 0;  // process 0: mpirun does not say
     std::string host;
@@ -29,8 +29,8 @@ class MpirunOutput {
  private:
   void end_line();
 
-  std::string line_;           // its beginning, while it may belong to a block
-  bool is_passed_on_ = false;  // the beginning of the current line was
+  std::string line_;           // the current line, held back while it may belong to a block
+  bool is_passed_on_ = false;  // whether the start of the current line was printed
   bool is_in_block_ = false;
   std::string blocks_, recent_;
 };

@@ -14,8 +14,8 @@ namespace brrr::io {
 
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
-/// The configuration of the model with its adapter, which PEFT does not know. It is not called
-/// config.json, because transformers takes a folder with one for a whole model.
+/// Configuration of the adapted model, which PEFT's files lack. The name is not config.json,
+/// because transformers loads a folder that holds that file as a complete model.
 inline constexpr const char* kModelConfig = "model_config.json";
 
 /// A number for all modules, and others for those whose names a pattern matches.

@@ -524,7 +524,8 @@ void write_adapter_files(const fs::path& folder, const AdaptedModel& model,
   BRRR_CHECK(named.size() == model.trained().size(), "{} tensors, expected {}", named.size(),
              model.trained().size());
   Adapter adapter = model.adapters()[0];
-  // In PEFT a trained table of embeddings does not change a head that is tied to it.
+  // PEFT leaves a tied head at the base's weights when only the embedding table is saved, so the
+  // trained table is written as the head, too.
   if (const auto tied = model.base()->file_names().tied;
       tied && adapter.saved.contains(tied->second)) {
     TensorView head =

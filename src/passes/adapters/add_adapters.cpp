@@ -63,7 +63,8 @@ class AdapterBuilder {
     if (!is_conv) return matmul(low, b, false, true);
     return conv(low, b, std::nullopt, {{1, 1}, {1, 1}, {0, 0, 0, 0}}, 1);
   }
-  /// Of the shape that multiplies the outputs of the product: [out], or [out, 1, 1].
+  /// Returns DoRA's factor in a shape that broadcasts over the product's outputs: [out], or
+  /// [out, 1, 1] for a convolution.
   Value factor(const ProductAdapter& adapter, const Node& product) {
     const bool is_conv = is(product, Op::conv);
     const int64_t out = product.results[0].shape.size(is_conv ? 1 : -1);

@@ -26,9 +26,9 @@ struct ReferenceScores {
   std::vector<float> train, validation;
 };
 
-/// Computes them for `pairs` pairs with the weights that the session has now. `source`: all pairs
-/// in order (io::Sampling::kSequential), in batches that the session evaluates. With a communicator
-/// the batches are divided among its ranks, all of which get the result.
+/// Computes the log probabilities of `pairs` pairs with the session's current weights. `source`:
+/// all pairs in order (io::Sampling::kSequential), in batches that the session evaluates. With a
+/// communicator the batches are divided among its ranks, all of which get the result.
 std::vector<float> log_probabilities(Session& session, std::unique_ptr<io::BatchSource> source,
                                      const io::LoaderOptions& options, size_t pairs,
                                      Communicator* communicator);
