@@ -739,10 +739,11 @@ inline std::vector<Value> gru_grad(std::initializer_list<Value> operands,
 }
 
 /// y = x, floats or i8, in {storage} (base/storage.h). Panels hold the same numbers; integers and
-/// their scales hold what is nearest; rows hold what x holds, in its dtype. x lies in rows, in
-/// blocks, or, where {storage} is rows, in int8 rows or quantised panels. Two or three operands: y
-/// = (x - zeros) * scales with the given integers x, i8 or u8, in quantised panels; scales and
-/// zeros have one element for each group; y has {dtype} where given, else that of scales.
+/// their scales hold what is nearest; rows hold what x holds, in its dtype or, where x lies in
+/// blocks, in {dtype} if given. x lies in rows, in blocks, or, where {storage} is rows, in int8
+/// rows or quantised panels. Two or three operands: y = (x - zeros) * scales with the given
+/// integers x, i8 or u8, in quantised panels; scales and zeros have one element for each group; y
+/// has {dtype} where given, else that of scales.
 inline std::vector<Value> store(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("store", operands, attributes);

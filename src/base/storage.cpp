@@ -229,7 +229,7 @@ std::string storage_names() {
     if (row.layout != Layout::blocks) names += (names.empty() ? "" : ", ") + std::string(row.name);
   return names +
          ", int8 or int4 followed by _along_<axis> and perhaps _by_<group>, in panels "
-         "panels_of_int8 and the like, or blocks_of_ followed by a type of GGUF files";
+         "panels_of_int8 and the like, or blocks_of_ followed by NF4, FP4 or a type of GGUF files";
 }
 
 constexpr int64_t kLongestAxis = int64_t{1} << 40;
@@ -316,7 +316,13 @@ void read_floats(const Storage& storage, DType dtype, const Shape& shape, const 
 
 void write_floats(const Storage& storage, DType dtype, const Shape& shape,
                   std::span<const double> from, void* to) {
-  BRRR_CHECK(!storage.is_blocks(), "nothing writes {}", storage.str());
+  if (storage.is_blocks()) {
+    const std::vector<float> values(from.begin(), from.end());
+    quantise(
+        block_type_of(storage), values,
+        {static_cast<std::byte*>(to), static_cast<size_t>(stored_bytes(storage, dtype, shape))});
+    return;
+  }
   if (storage.is_quantized()) return write_quantized(QuantizedMatrix(storage, shape), from, to);
   if (storage.layout != Layout::rows) {
     const bool is_i8 = dtype == DType::i8;

@@ -56,7 +56,8 @@ std::string integers_name(std::string_view weight, int bits) {
 std::string scales_name(std::string_view weight) { return fmt::format("{}:scales", weight); }
 
 bool is_part_of_integers(std::string_view name) {
-  return name.ends_with(":int8") || name.ends_with(":int4") || name.ends_with(":scales");
+  return name.ends_with(":int8") || name.ends_with(":int4") || name.ends_with(":scales") ||
+         name.ends_with(":blocks");
 }
 
 namespace {

@@ -108,6 +108,11 @@ const std::vector<ForeignOption>& options_of_others() {
       {{"--onnx"}, {}, "`brrr export MODEL --format onnx` writes ONNX"},
       {{"--gguf"}, {}, "`brrr export MODEL --format gguf` writes GGUF"},
       {{"--load-in-8bit", "--load-in-4bit"}, {}, kBits},
+      {{"--bnb-4bit-quant-type"}, {"load-in-4bit-type"}, kBits},
+      {{"--bnb-4bit-use-double-quant"},
+       {},
+       "scales of 4-bit weights are fp32, half a bit per weight; leave it out"},
+      {{"--bnb-4bit-compute-dtype"}, {"precision"}, kBits},
       {{"-q", "--quantization", "--quantize"}, {}, kBits}};
   return all;
 }

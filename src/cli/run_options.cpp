@@ -66,7 +66,9 @@ models::ModelPtr definition_of(const fs::path& folder, train::TrainOptions& o) {
   const models::ModelPtr model = io::read_definition(folder);
   if (!o.was_given("context")) o.context = model->sizes().context;
   train::adopt_definition(o, *model, folder.string());
-  return train::with_adapter(o, model->with_dropout(o.dropout), nullptr);
+  std::shared_ptr<const WeightList> weights;  // a plan holds the integers of its files
+  if (o.lora_r > 0 && io::holds_integers(folder)) weights = io::open_weights(folder, *model);
+  return train::with_adapter(o, model->with_dropout(o.dropout), weights.get());
 }
 
 /// The same for --init-from, which goes by the options that are given, as `train` does.

@@ -271,7 +271,7 @@ std::shared_ptr<const GivenParameters> given_parameters(const WeightSource& weig
 std::shared_ptr<const BlockParameters> block_parameters(const WeightSource& weights) {
   auto blocks = std::make_shared<BlockParameters>();
   weights.each([&](const TensorView& t) {
-    if (t.storage.is_blocks()) blocks->emplace(t.name, t.storage);
+    if (t.storage.is_blocks() && !is_part_of_integers(t.name)) blocks->emplace(t.name, t.storage);
   });
   return blocks->empty() ? nullptr : blocks;
 }

@@ -231,6 +231,7 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
     const std::string in_file = tensor->name;
     for (const auto& [from, to] : {std::pair(integers_name(in_file, 8), integers_name(p.name, 8)),
                                    {integers_name(in_file, 4), integers_name(p.name, 4)},
+                                   {io::blocks_name(in_file), io::blocks_name(p.name)},
                                    {scales_name(in_file), scales_name(p.name)}})
       if (const TensorView* const part = files.find(from)) add(*part, to);
   }

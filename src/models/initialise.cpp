@@ -104,6 +104,11 @@ std::shared_ptr<const WeightList> made_weights(const Model& model, FloatWeights 
     const TensorView* const tensor = given ? given->find(p.name) : nullptr;
     list->add(tensor != nullptr ? *tensor : TensorView{p.name, p.dtype, p.shape, {}});
   }
+  // Integers and scales that the source lists beside the floats.
+  if (given)
+    given->each([&](const TensorView& tensor) {
+      if (is_part_of_integers(tensor.name)) list->add(tensor);
+    });
   return list;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/blocks/block_types.h"
 #include "base/integers.h"
 #include "ops/quantized/given_integers.h"
 #include "ops/quantized/int8_rows.h"
@@ -102,8 +103,9 @@ std::vector<OpDef> store_ops() {
   d.derives_weights = true;
   d.doc =
       "y = x, floats or i8, in {storage} (base/storage.h). Panels hold the same numbers; integers "
-      "and their scales hold what is nearest; rows hold what x holds, in its dtype. x lies in "
-      "rows, "
+      "and their scales hold what is nearest; rows hold what x holds, in its dtype or, where x "
+      "lies "
+      "in blocks, in {dtype} if given. x lies in rows, "
       "in blocks, or, where {storage} is rows, in int8 rows or quantised panels. Two or three "
       "operands: y = (x - "
       "zeros) * "
@@ -117,12 +119,16 @@ std::vector<OpDef> store_ops() {
     expect_operands(c, 1);
     if (c.in[0].dtype != DType::i8) expect_float(c, 0, "x");
     Type y = c.in[0];
+    if (y.storage.is_blocks()) y.dtype = c.attrs.get_or<DType>("dtype", y.dtype);
     y.storage = storage_of(c, y.dtype, y.shape);
     const bool is_integers = is_int8_rows(c.in[0]) || (c.in[0].storage.is_quantized() &&
                                                        c.in[0].storage.layout != Layout::rows);
     const bool can_read = c.in[0].storage.is_plain() || c.in[0].storage.is_blocks() ||
                           (y.storage.is_plain() && is_integers);
-    if (!can_read || y.storage.is_blocks())
+    const bool can_write =
+        !y.storage.is_blocks() || (c.in[0].storage.is_plain() && is_float(y.dtype) &&
+                                   block_type_of(y.storage).quantise != nullptr);
+    if (!can_read || !can_write)
       c.fail("x lies in rows or blocks, or in integers and y in rows; got {} and {}", c.in[0].str(),
              y.str());
     return std::vector<Type>{std::move(y)};
@@ -131,7 +137,7 @@ std::vector<OpDef> store_ops() {
     if (c.in.size() > 1) return evaluate_given(c);
     const auto& [dtype, shape, storage] = c.out[0].type;
     c.out[0].data = c.in[0]->data;
-    if (!storage.is_quantized()) return;
+    if (!storage.is_quantized() && !storage.is_blocks()) return;
     std::vector<std::byte> bytes(static_cast<size_t>(stored_bytes(storage, dtype, shape)));
     write_floats(storage, dtype, shape, c.in[0]->data, bytes.data());
     read_floats(storage, dtype, shape, bytes.data(), c.out[0].data);
@@ -169,6 +175,14 @@ std::vector<OpDef> store_ops() {
               {{tensor(shape, -1, 1, dtype)},
                {{"storage",
                  Storage{layout, {bits, layout == Layout::panels ? 0 : 1, group}}.str()}}});
+    for (const char* blocks : {"blocks_of_NF4", "blocks_of_FP4"})
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        const Storage storage = *storage_from_name(blocks);
+        out.push_back({{tensor({5, 192}, -1, 1, dtype)}, {{"storage", storage.str()}}});
+        Sample::Operand x = tensor({5, 192}, -1, 1, DType::f32);
+        x.type.storage = storage;
+        out.push_back({{x}, {{"storage", Storage{}.str()}, {"dtype", dtype}}});
+      }
     for (const auto& [shape, layout] : {std::pair(Shape{264, 96}, Layout::panels),
                                         {{50, 161}, Layout::transposed_panels},
                                         {{33, 1}, Layout::panels}})

@@ -262,7 +262,9 @@ void write_weights(TableWriter& t) {
       for_target(read_columns));
   t.must(
       "quantize_base", "training of an adapter with --load-in-4bit or --load-in-8bit",
-      [](Context c) { return c.options.base_quantization.bits != 0; },
+      [](Context c) {
+        return c.options.base_quantization.bits != 0 || c.options.refresher == Refresher::update;
+      },
       {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/quantize_base.cpp",
       "Stores the weights of the base as integers, and makes floats of a matrix in front of each "
       "product.",

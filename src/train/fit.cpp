@@ -161,8 +161,10 @@ bool better(const Plan& a, const Plan& b) {
 
 }  // namespace
 
-std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& model,
+std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& given,
                                      std::shared_ptr<Communicator> communicator) {
+  const std::shared_ptr<const models::AdaptedModel> held = with_base_held(o, given);
+  const models::Model& model = held ? *held : given;
   const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
   const bool flat = trains_flat(o, model), pairs = learns_preferences(o);
   const int64_t per_row = sequences_per_row(o);

@@ -76,6 +76,7 @@ struct TrainOptions {
   std::vector<std::string> lora_targets;  // filled: all-linear
   bool rslora = false;
   bool load_in_4bit = false, load_in_8bit = false;  // what the model is held in beside the adapter
+  std::string load_in_4bit_type = "int4";           // int4, nf4, fp4
   std::vector<std::string> lora_modules_to_save;
 
   // The loss of preferences (models/losses/preference_loss.h).

@@ -198,6 +198,8 @@ std::vector<std::string> start_lines(const Session& session, const models::Model
                               text_of_sizes(model.sizes(), o.context),
                               session.engine().backend().name, counted(thread_count(), "thread")));
   if (std::string line = adapter_line(model); !line.empty()) lines.push_back(std::move(line));
+  if (const std::string note = float_base_note(o, model, session.engine()); !note.empty())
+    lines.push_back("note: " + note);
   if (!o.freeze.empty()) {
     const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
     int64_t elements = 0;

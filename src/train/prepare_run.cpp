@@ -4,6 +4,23 @@
 #include "train/parts.h"
 
 namespace brrr::train {
+namespace {
+
+bool trains_adapter(const TrainOptions& o, const io::ModelFolder& model) {
+  return o.lora_r > 0 || model.definition->adapted() != nullptr;
+}
+
+/// Says in which integers a quantised model is held below an adapter; "" for floats.
+std::string quantized_base_note(const TrainOptions& o, const io::ModelFolder& model) {
+  if (!model.has_integers()) return "";
+  return fmt::format("the weights of {} are quantised ({}): {}", model.folder.string(),
+                     model.quantization ? io::description(*model.quantization) : "blocks of GGUF",
+                     o.load_in_4bit || o.load_in_8bit
+                         ? "linear layers whose files hold another form are quantised again"
+                         : "linear layers are held in these integers");
+}
+
+}  // namespace
 
 io::OpenOptions open_for_pictures(const TaskPictures& pictures, const models::Model& known) {
   models::Task task{.head = models::Head::classes, .labels = pictures.labels};
@@ -47,7 +64,9 @@ PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>&
     adopt_architecture(options, *run.start_from);
     say("starting from " + description(*run.start_from));
     for (const std::string& note :
-         {quantization_note(*run.start_from), preset_note(options, *run.start_from)})
+         {trains_adapter(options, *run.start_from) ? quantized_base_note(options, *run.start_from)
+                                                   : quantization_note(*run.start_from),
+          preset_note(options, *run.start_from)})
       if (!note.empty()) say("note: " + note);
   }
   if (!folder.empty()) {

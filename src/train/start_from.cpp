@@ -61,7 +61,7 @@ models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions&
   const models::ModelPtr definition = o.was_given("dropout") || learns_preferences(o)
                                           ? model.definition->with_dropout(o.dropout)
                                           : model.definition;
-  return with_adapter(o, definition, model.weights.get());
+  return with_adapter(o, definition, model.weights.get(), model.quantized.get());
 }
 
 std::string quantization_note(const io::ModelFolder& model) {

@@ -80,6 +80,10 @@ TEST_F(ForeignWords, OptionsThatWeLackSaySo) {
   expect("train --lora-r 8", 2, "--lora-r adapts a trained model: it needs --init-from FOLDER");
   expect("train --use-peft", 2, "--use-peft: expected false: give --lora-r N");
   expect("train --load_in_8bit", 2, "--load-in-8bit describes an adapter: it needs --lora-r");
+  expect("train --bnb_4bit_quant_type nf4", 2, "--load-in-4bit-type describes an adapter");
+  expect("train --bnb_4bit_quant_type nf5", 2, "--load-in-4bit-type: ");
+  expect("train --bnb_4bit_use_double_quant true", 2, "scales of 4-bit weights are fp32");
+  expect("generate -m none --bnb-4bit-quant-type nf4", 2, "--load-in-4bit with --lora-r");
   expect(
       "plan --no-load-in-8bit --lora_alpha none --n-layer 1 --n-embd 16 --n-head 1 "
       "--no-measure",

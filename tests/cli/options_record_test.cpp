@@ -125,6 +125,7 @@ KeyValues unusual_task() {
           {"rslora", "true"},
           {"lora-targets", "query,value"},
           {"load-in-4bit", "true"},
+          {"load-in-4bit-type", "nf4"},
           {"lora-modules-to-save", "pooler"}};
 }
 

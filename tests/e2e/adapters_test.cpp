@@ -121,7 +121,22 @@ TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
     EXPECT_LT(arena_of(), floats);
     expect_same_after_kill(whole, options);
   }
+  for (const char* type : {"nf4", "fp4"}) {
+    const std::string whole = std::string("whole-") + type;
+    const Options options{"--load-in-4bit", "--bnb_4bit_quant_type", type, "--precision",
+                          "bf16",           "--max-steps",           "20"};
+    ASSERT_EQ(run(tuning(whole, options)), 0) << err_;
+    EXPECT_LT(arena_of(), floats);
+    expect_same_after_kill(whole, options);
+  }
   expect_refused(tuning("both", {"--load-in-4bit", "--load-in-8bit"}), "not both");
+  expect_refused(tuning("type", {"--load-in-4bit-type", "nf4"}), "add --load-in-4bit");
+  expect_refused(tuning("type", {"--load-in-4bit", "--load-in-4bit-type", "nf5"}), "nf4");
+  // Small matrices stay floats, which is said.
+  ASSERT_EQ(run(small_run("text-base", {"--max-steps", "2", "--n-embd", "32", "--overwrite"})), 0)
+      << err_;
+  ASSERT_EQ(run(tuning("small", {"--load-in-4bit", "--max-steps", "2"})), 0) << err_;
+  EXPECT_NE(err_.find("4 weights of the base are held as floats"), std::string::npos) << err_;
 }
 
 // Dropout draws by row, so that adapters see the same numbers on any rank.

@@ -6,6 +6,7 @@
 
 #include "e2e/encoder_runs.h"
 #include "formats/json_file.h"
+#include "formats/jsonl.h"
 #include "formats/safetensors.h"
 
 namespace brrr::test {
@@ -75,6 +76,94 @@ class QuantizedFolderRuns : public EncoderRuns {
     return json()["loss"].get<double>();
   }
 };
+
+/// Trains adapters over models that are quantised already: the base keeps the integers of its
+/// files, and the losses equal those over the same values as floats.
+class AdaptersOverIntegers : public QuantizedFolderRuns {
+ protected:
+  Options tuning(const std::string& base, const std::string& name, const Options& more = {}) const {
+    Options options{
+        "train", "--init-from",    path(base), "--text",       text_path(), "--lora-r",
+        "4",     "--context",      "32",       "--batch-size", "4",         "--max-steps",
+        "20",    "--save-steps",   "9",        "--eval-steps", "10",        "--precision",
+        "fp32",  "--eval-batches", "2",        "--threads",    "1",         "--dropout",
+        "0",     "--output-dir",   path(name)};
+    put_options(options, more);
+    return options;
+  }
+  double arena_of() const {
+    const size_t at = err_.find("memory: arena ");
+    return at == std::string::npos ? 0.0 : std::stod(err_.substr(at + 14));
+  }
+  std::vector<double> losses_of(const std::string& name) const {
+    std::vector<double> losses;
+    for (const nlohmann::json& record : io::read_jsonl(path(name) / "log.jsonl"))
+      for (const char* key : {"loss", "val_loss", "final_val_loss"})
+        if (record.contains(key)) losses.push_back(record[key].get<double>());
+    return losses;
+  }
+  /// Trains over `base` and over the same values as floats.
+  void expect_losses_of_floats(const std::string& base) {
+    SCOPED_TRACE(base);
+    ASSERT_EQ(run({"export", path(base), "--format", "gguf", "--type", "F32", "--output",
+                   path(base + "-floats.gguf")}),
+              0)
+        << err_;
+    ASSERT_EQ(run(tuning(base + "-floats.gguf", base + "-floats")), 0) << err_;
+    const double arena = arena_of();
+    ASSERT_EQ(run(tuning(base, base + "-tuned")), 0) << err_;
+    EXPECT_NE(err_.find("linear layers are held in these integers"), std::string::npos) << err_;
+    EXPECT_GT(arena_of(), 0);
+    EXPECT_LT(arena_of(), arena);
+    const std::vector<double> wanted = losses_of(base + "-floats"),
+                              got = losses_of(base + "-tuned");
+    ASSERT_EQ(got.size(), wanted.size());
+    ASSERT_GE(got.size(), 4u);
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 2e-5 * wanted[i]) << i;
+    const Json config = Json::parse(read_file(path(base + "-tuned") / "adapter_config.json"));
+    EXPECT_EQ(config.at("base_model_name_or_path"), fs::weakly_canonical(path(base)).string());
+  }
+};
+
+TEST_F(AdaptersOverIntegers, LearnWhatTheyLearnOverFloats) {
+  ASSERT_EQ(
+      run(small_run("llama", {"--preset", "llama-char", "--n-embd", "256", "--num-key-value-heads",
+                              "2", "--intermediate-size", "160", "--max-steps", "40"})),
+      0)
+      << err_;
+  write_gptq_folder(path("llama"), path("gptq"));
+  expect_losses_of_floats("gptq");
+  for (const char* bits : {"4", "8"}) {
+    const std::string name = std::string("own") + bits;
+    ASSERT_EQ(run({"quantize", path("llama"), "--output", path(name), "--method", "weight-only",
+                   "--bits", bits, "--text", text_path().string()}),
+              0)
+        << err_;
+    expect_losses_of_floats(name);
+  }
+  for (const char* type : {"Q8_0", "Q4_K_M"}) {
+    const std::string name = std::string(type) + ".gguf";
+    ASSERT_EQ(run({"export", path("llama"), "--type", type, "--output", path(name)}), 0) << err_;
+    expect_losses_of_floats(name);
+  }
+  // A resumed run has the bits of an uninterrupted one.
+  for (const char* base : {"gptq", "Q4_K_M.gguf"}) {
+    const Options options{"--precision", "bf16"};
+    ASSERT_EQ(run(tuning(base, "whole", options)), 0) << err_;
+    ASSERT_EQ(run(tuning(base, "killed", options), {"BRRR_FAULT=checkpoint.prune=kill"}),
+              128 + SIGKILL);
+    ASSERT_EQ(run({"train", "--resume", path("killed")}), 0) << err_;
+    EXPECT_EQ(loss_series("whole"), loss_series("killed"));
+    EXPECT_TRUE(read_file(path("whole") / "adapter_model.safetensors") ==
+                read_file(path("killed") / "adapter_model.safetensors"));
+    fs::remove_all(path("whole"));
+    fs::remove_all(path("killed"));
+  }
+  // Another form is made from the values.
+  ASSERT_EQ(run(tuning("own8", "fewer", {"--load-in-4bit", "--load-in-4bit-type", "nf4"})), 0)
+      << err_;
+  EXPECT_NE(err_.find("are quantised again"), std::string::npos) << err_;
+}
 
 TEST_F(QuantizedFolderRuns, EveryVerbTakesGptq) {
   ASSERT_EQ(

@@ -8,10 +8,13 @@
 #include <cstring>
 
 #include "backend/cpu/target.h"
+#include "base/blocks/block_types.h"
 #include "base/rng.h"
 #include "base/sha256.h"
+#include "base/storage.h"
 #include "folders/model_folder.h"
 #include "folders/quantized/integer_matrix.h"
+#include "folders/quantized/quantized_weights.h"
 #include "formats/json_file.h"
 #include "formats/safetensors.h"
 #include "passes/pipeline.h"
@@ -68,6 +71,29 @@ TEST_P(QuantizedGolden, ValuesHaveTheSameBits) {
     hash.update(values.data(), values.size() * sizeof(float));
     EXPECT_EQ(hash.finish_hex(), sum.get<std::string>()) << name;
   }
+}
+
+// NF4 and FP4 of rows that are whole blocks: training of adapters holds these blocks.
+TEST_P(QuantizedGolden, BlocksHaveTheBitsOfTheValues) {
+  const ModelFolder model = open();
+  const Json sums = json("sums");
+  int64_t found = 0;
+  for (const auto& [name, sum] : sums.items()) {
+    const TensorView* const blocks = model.weights->find(blocks_name(name));
+    if (blocks == nullptr) continue;
+    ++found;
+    std::vector<std::byte> bytes(
+        static_cast<size_t>(stored_bytes(blocks->storage, blocks->dtype, blocks->shape)));
+    model.weights->read(*blocks, bytes);
+    const BlockType& type = block_type_of(blocks->storage);
+    std::vector<float> values(static_cast<size_t>(blocks->shape.elements()));
+    type.dequantise(bytes.data(), std::ssize(values) / type.elements, values.data());
+    Sha256 hash;
+    hash.update(values.data(), values.size() * sizeof(float));
+    EXPECT_EQ(hash.finish_hex(), sum.get<std::string>()) << name;
+  }
+  const std::string name = GetParam();
+  EXPECT_EQ(found > 0, name == "bnb_nf4_double" || name == "bnb_fp4");
 }
 
 TEST_P(QuantizedGolden, LogitsAreThoseOfTransformers) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/blocks/dequantise.h"
+#include "base/blocks/four_bit.h"
 #include "base/blocks/quantise.h"
 #include "base/errors.h"
 #include "base/storage.h"
@@ -51,6 +52,12 @@ constexpr BlockType kBlockTypes[] = {
     {"Q1_0", 41, 128, 18},
 };
 
+// Types that no GGUF file has; their ids serve Storage::block_type only.
+constexpr BlockType kOwnTypes[] = {
+    {"NF4", 254, kFourBitValues, kFourBitBytes, dequantise_nf4, quantise_nf4},
+    {"FP4", 255, kFourBitValues, kFourBitBytes, dequantise_fp4, quantise_fp4},
+};
+
 constexpr int64_t kGrain = int64_t{1} << 14;  // values of a thread, at least
 
 }  // namespace
@@ -63,13 +70,18 @@ const BlockType* find_block_type(uint32_t id) {
 }
 
 const BlockType* find_block_type(std::string_view name) {
-  const auto at = std::ranges::find(kBlockTypes, name, &BlockType::name);
-  return at == std::end(kBlockTypes) ? nullptr : at;
+  for (const std::span<const BlockType> types :
+       {block_types(), std::span<const BlockType>(kOwnTypes)})
+    if (const auto at = std::ranges::find(types, name, &BlockType::name); at != types.end())
+      return &*at;
+  return nullptr;
 }
 
 const BlockType& block_type_of(const Storage& storage) {
-  const BlockType* const type =
-      storage.is_blocks() ? find_block_type(uint32_t{storage.block_type}) : nullptr;
+  const BlockType* type = nullptr;
+  if (storage.is_blocks()) type = find_block_type(uint32_t{storage.block_type});
+  for (const BlockType& own : kOwnTypes)
+    if (storage.is_blocks() && own.id == storage.block_type) type = &own;
   BRRR_CHECK(type != nullptr && type->is_read(), "no block type of the storage {}",
              storage.block_type);
   return *type;

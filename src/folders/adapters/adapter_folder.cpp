@@ -10,6 +10,7 @@
 #include "base/tell.h"
 #include "base/threads/parallel.h"
 #include "folders/adapters/adapter_tensors.h"
+#include "folders/quantized/base_forms.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {
@@ -105,6 +106,7 @@ struct AdaptedParts {
     }
     const TensorView* const tensor = base->find(name);
     BRRR_CHECK(tensor != nullptr, "there is no tensor '{}'", name);
+    if (tensor->storage.is_blocks()) return base->read(*tensor, to);
     read_as(*base, *tensor, dtype, to);
   }
   std::vector<float> floats(const std::string& name) const {
@@ -393,7 +395,8 @@ ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> chose
     check_base(adapter.folder, *parts, *of_files, base.folder);
   }
   if (chosen.size() == 1) origin->name = base_of_adapter(chosen[0].folder).name;
-  const auto model = std::make_shared<AdaptedModel>(base.definition, std::move(adapters));
+  const auto model = std::make_shared<AdaptedModel>(
+      base.definition, std::move(adapters), forms_of_files(*base.weights, base.quantized.get()));
   // The parameters that an adapter replaces, and those that the base must have.
   base.weights = joined_weights(parts, *model);
   for (const models::ParameterInfo& p : model->parameters())
@@ -430,10 +433,16 @@ ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& option
 models::ModelPtr read_adapter_definition(const fs::path& folder) {
   const fs::path base = base_folder(folder);
   models::ModelPtr definition = read_definition(base);
-  if (const auto task = task_of(folder, *definition)) definition = definition->with_task(*task);
+  const std::optional<models::Task> task = task_of(folder, *definition);
+  if (task) definition = definition->with_task(*task);
   definition = model_below(folder, definition);
+  BaseForms forms;
+  if (holds_integers(base))
+    forms = forms_of_files(
+        *open_weights(base, *definition, task ? TaskHead::fresh : TaskHead::of_files));
   return std::make_shared<AdaptedModel>(
-      definition, std::vector{read_adapter_tensors(folder, *definition, "").adapter});
+      definition, std::vector{read_adapter_tensors(folder, *definition, "").adapter},
+      std::move(forms));
 }
 
 std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
@@ -472,9 +481,9 @@ ModelFolder merged(ModelFolder model) {
       (*changes)[layer.layer.weight].emplace_back(&adapter, &layer);
   const auto make = [keep, source, changes](std::string_view name, std::span<float> to) {
     const TensorView* const tensor = source->find(name);
-    read_as(*source, *tensor, DType::f32, std::as_writable_bytes(to));
     const auto at = changes->find(name);
-    if (at == changes->end()) return;
+    if (at == changes->end()) return source->read(*tensor, std::as_writable_bytes(to));
+    read_as(*source, *tensor, DType::f32, std::as_writable_bytes(to));
     for (const auto& [adapter, layer] : at->second) {
       add_low_rank(to, *layer, finite_floats_of(*source, adapter->a_of(layer->layer)),
                    finite_floats_of(*source, adapter->b_of(layer->layer)),

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/blocks/four_bit.h"
 #include "base/errors.h"
 #include "base/integers.h"
 #include "base/threads/parallel.h"
@@ -40,6 +41,29 @@ struct NibbleWeight {
     }
     const auto index = static_cast<size_t>(maxima.bytes[static_cast<size_t>(b)]);
     return nested_map[index] * nested_maxima[static_cast<size_t>(b / nested_block)] + nested_offset;
+  }
+
+  /// The block type that holds the same values; nullopt where the file's table is another one or
+  /// its blocks are no multiple of ours.
+  std::optional<Storage> storage() const {
+    const bool is_nf4 = type == "nf4";
+    if (columns % blocks::kFourBitValues != 0 || block % blocks::kFourBitValues != 0 ||
+        !std::ranges::equal(map, is_nf4 ? blocks::nf4_values() : blocks::fp4_values()))
+      return std::nullopt;
+    return storage_from_name(is_nf4 ? "blocks_of_NF4" : "blocks_of_FP4");
+  }
+
+  /// Writes the values as blocks of storage(). A block of the file may become several.
+  void write(std::span<std::byte> to) const {
+    constexpr size_t kCodes = blocks::kFourBitValues / 2;
+    const int64_t own = block / blocks::kFourBitValues;
+    for (int64_t b = 0; b < elements() / blocks::kFourBitValues; ++b) {
+      const float scale = maximum(b / own);
+      std::byte* const at = to.data() + b * blocks::kFourBitBytes;
+      std::memcpy(at, &scale, sizeof(scale));
+      std::memcpy(at + sizeof(scale), nibbles.bytes.data() + static_cast<size_t>(b) * kCodes,
+                  kCodes);
+    }
   }
 
   void read(std::span<float> to) const {
@@ -219,6 +243,13 @@ class BitsandbytesFinder {
       n.read(to);
       files->let_go(n.nibbles.bytes);
     };
+    if (const auto storage = n.storage()) {
+      w.storage = *storage;
+      w.blocks = [n, files = finder_.files()](std::span<std::byte> to) {
+        n.write(to);
+        files->let_go(n.nibbles.bytes);
+      };
+    }
     found_.weights.emplace(name, std::move(w));
   }
 

@@ -80,6 +80,8 @@ bool is_size_of_matrix(int64_t rows, int64_t columns) {
   return std::min(rows, columns) >= 1 && std::max(rows, columns) <= kLargest;
 }
 
+std::string blocks_name(std::string_view weight) { return fmt::format("{}:blocks", weight); }
+
 std::shared_ptr<const WeightSource> with_floats(std::shared_ptr<const WeightSource> files,
                                                 QuantizedWeights quantized) {
   std::set<std::string, std::less<>> parts;
@@ -91,6 +93,7 @@ std::shared_ptr<const WeightSource> with_floats(std::shared_ptr<const WeightSour
     const auto at = weights->find(std::string(name));
     if (at != weights->end()) return at->second.read(to);
     const std::string weight(name.substr(0, name.rfind(':')));
+    if (name == blocks_name(weight)) return weights->at(weight).blocks(std::as_writable_bytes(to));
     std::ranges::copy(weights->at(weight).integers->scales(), to.begin());
   };
   const auto make_bytes = [weights, files](std::string_view name, std::span<std::byte> to) {
@@ -104,6 +107,7 @@ std::shared_ptr<const WeightSource> with_floats(std::shared_ptr<const WeightSour
   for (const auto& [name, w] : *weights) {
     const Shape shape({w.rows, w.columns});
     list->add({name, DType::f32, shape, {}});
+    if (w.blocks) list->add({blocks_name(name), DType::f32, shape, {}, w.storage});
     if (!w.integers) continue;
     const IntegerGrid& grid = w.integers->grid;
     list->add({integers_name(name, static_cast<int>(grid.bits)), DType::i8, shape, {}});

@@ -39,7 +39,14 @@ struct QuantizedWeight {
   /// Writes its values in row-major order, with all threads.
   std::function<void(std::span<float> to)> read;
   std::optional<WeightIntegers> integers = {};  // nothing for values of another form
+  /// Writes the same values as blocks of `storage`; null where no block type holds them.
+  Storage storage = {};
+  std::function<void(std::span<std::byte> to)> blocks = {};
 };
+
+/// "W:blocks": name of the tensor with the values of a weight W as blocks, which a source lists
+/// beside its floats.
+std::string blocks_name(std::string_view weight);
 
 struct QuantizedWeights {
   std::map<std::string, QuantizedWeight> weights;  // by the name of the weight's tensor

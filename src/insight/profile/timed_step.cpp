@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "insight/profile/random_pictures.h"
+#include "models/adapters/adapted_model.h"
 #include "models/initialise.h"
 #include "train/fit.h"
 #include "train/parts.h"
@@ -15,6 +16,7 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
     : options_(options), model_(std::move(model)) {
   if (model_ == nullptr)
     model_ = train::model_of(options_, options_.vocab_size > 0 ? options_.vocab_size : kCharacters);
+  model_ = models::over_floats(model_);  // the weights are random
   session_ = train::compile_run(options_, *model_);
   int64_t needed = session_->forecast().total();
   if (session_->engine().backend().memory_bytes == 0) {

@@ -11,6 +11,7 @@
 #include "infer/model_runnable.h"
 #include "insight/profile/random_pictures.h"
 #include "machine/device.h"
+#include "models/adapters/adapted_model.h"
 #include "models/initialise.h"
 #include "runtime/made_inputs.h"
 #include "train/mean_loss.h"
@@ -97,7 +98,7 @@ class TimedBatches final : public io::BatchSource {
 class Training final : public Workload {
  public:
   explicit Training(const WorkloadOptions& o)
-      : options_(o.options), model_(o.model), data_(o.data), ranks_(o.ranks) {
+      : options_(o.options), model_(models::over_floats(o.model)), data_(o.data), ranks_(o.ranks) {
     session_ = train::compile_run(options_, *model_, ranks_);
   }
   const Backend& backend() const override { return session_->engine().backend(); }

@@ -15,8 +15,8 @@ constexpr int64_t kFirstStream = int64_t{1} << 20;
 
 }  // namespace
 
-AdaptedModel::AdaptedModel(ModelPtr base, std::vector<Adapter> adapters)
-    : base_(std::move(base)), adapters_(std::move(adapters)) {
+AdaptedModel::AdaptedModel(ModelPtr base, std::vector<Adapter> adapters, BaseForms forms)
+    : base_(std::move(base)), adapters_(std::move(adapters)), forms_(std::move(forms)) {
   BRRR_CHECK(base_->adapted() == nullptr, "adapters over a model that has adapters");
   std::map<std::string, int> with_factor, all;
   int64_t number = 0;
@@ -82,7 +82,13 @@ void AdaptedModel::check_choosable() const {
 }
 
 ModelPtr AdaptedModel::over(ModelPtr base) const {
-  return std::make_shared<AdaptedModel>(std::move(base), adapters_);
+  return std::make_shared<AdaptedModel>(std::move(base), adapters_, forms_);
+}
+
+ModelPtr over_floats(ModelPtr model) {
+  const AdaptedModel* const adapted = model->adapted();
+  if (adapted == nullptr || adapted->forms().empty()) return model;
+  return std::make_shared<AdaptedModel>(adapted->base(), adapted->adapters());
 }
 
 void AdaptedModel::declare(Parameters& p) const {
@@ -119,8 +125,13 @@ void AdaptedModel::declare(Parameters& p) const {
 }
 
 void AdaptedModel::freeze_base(Graph& graph) const {
-  for (const NodeId id : graph.inputs(InputKind::parameter))
-    if (!trained_.contains(graph.input_name(id))) put_below_adapters(graph, id);
+  for (const NodeId id : graph.inputs(InputKind::parameter)) {
+    const std::string name = graph.input_name(id);  // a copy: the attributes that hold it change
+    if (trained_.contains(name)) continue;
+    put_below_adapters(graph, id);
+    if (const auto form = forms_.find(name); form != forms_.end())
+      set_base_form(graph, id, form->second);
+  }
 }
 
 Graph AdaptedModel::adapted_graph(Graph graph, AdapterUse use) const {

@@ -15,9 +15,11 @@ class AdaptedModel final : public Model {
  public:
   /// Throws UserError for two adapters that save the same parameter, and for two adapters of one
   /// layer of which one has a factor. An adapter that is not the only one has a name.
-  AdaptedModel(ModelPtr base, std::vector<Adapter> adapters);
+  /// `forms`: quantised forms of the base's parameters in training.
+  AdaptedModel(ModelPtr base, std::vector<Adapter> adapters, BaseForms forms = {});
 
   const ModelPtr& base() const { return base_; }
+  const BaseForms& forms() const { return forms_; }
   const std::vector<Adapter>& adapters() const { return adapters_; }
   /// Names of the parameters that training changes and a folder of the adapter holds.
   const std::set<std::string>& trained() const { return trained_; }
@@ -74,6 +76,10 @@ class AdaptedModel final : public Model {
   std::vector<Adapter> adapters_;
   std::vector<ProductAdapter> products_;
   std::set<std::string> trained_;
+  BaseForms forms_;
 };
+
+/// The model without quantised forms, for runs with random weights.
+ModelPtr over_floats(ModelPtr model);
 
 }  // namespace brrr::models

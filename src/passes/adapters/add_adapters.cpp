@@ -40,6 +40,26 @@ void put_below_adapters(Graph& graph, NodeId parameter) {
 
 namespace {
 
+constexpr const char *kBaseStorage = "base_storage", *kBaseTensor = "base_tensor",
+                     *kBaseIsMade = "base_is_made";
+
+}  // namespace
+
+void set_base_form(Graph& graph, NodeId parameter, const BaseForm& form) {
+  Attrs& attrs = graph.node(parameter).attrs;
+  if (!form.storage.empty()) attrs.set(kBaseStorage, form.storage);
+  if (!form.tensor.empty()) attrs.set(kBaseTensor, form.tensor);
+  if (form.is_made) attrs.set(kBaseIsMade, true);
+}
+
+BaseForm base_form(const Graph& graph, NodeId parameter) {
+  const Attrs& attrs = graph.node(parameter).attrs;
+  return {attrs.get_or<std::string>(kBaseStorage, ""), attrs.get_or<std::string>(kBaseTensor, ""),
+          attrs.get_or<bool>(kBaseIsMade, false)};
+}
+
+namespace {
+
 class AdapterBuilder {
  public:
   AdapterBuilder(Rewriter& rewriter, AdapterUse use) : g_(rewriter.out()), use_(use) {}

@@ -2,6 +2,7 @@
 // Low-rank adapters of products (LoRA, Hu et al. 2021): x W becomes x W + s (x Aᵀ) Bᵀ. A 1 x 1
 // convolution is such a product over the channels of each place.
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +36,24 @@ inline constexpr std::string_view kOfBase = "of_base";
 bool is_of_base(const Graph& graph, NodeId parameter);
 /// Freezes a parameter and marks it so.
 void put_below_adapters(Graph& graph, NodeId parameter);
+
+/// The quantised form in which training holds a parameter below adapters.
+struct BaseForm {
+  /// Name of a storage: panels, packed from the integers and scales that the weight source lists
+  /// (integers_name, scales_name), or blocks. "": the files hold integers of a kind that training
+  /// cannot use as they are, so that the weight is held as floats.
+  std::string storage = {};
+  std::string tensor = {};  // the source's tensor in these blocks; "": the parameter's own
+  bool is_made = false;     // blocks are made by the loader, from the floats of the source
+  bool operator==(const BaseForm&) const = default;
+};
+/// Forms by the name of the parameter.
+using BaseForms = std::map<std::string, BaseForm, std::less<>>;
+
+/// Records the form in the attributes of a parameter.
+void set_base_form(Graph& graph, NodeId parameter, const BaseForm& form);
+/// The recorded form; its storage is "" where nothing was recorded.
+BaseForm base_form(const Graph& graph, NodeId parameter);
 
 /// What a graph with adapters is for.
 enum class AdapterUse {

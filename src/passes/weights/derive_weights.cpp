@@ -179,7 +179,10 @@ class Deriver {
     for (NodeId id = 0; id < in_.size(); ++id) {
       const Node& node = in_.node(id);
       if (in_.is_input(id)) {
-        const bool is = in_.role(id) == Role::parameter &&
+        // Floats that a training step makes of blocks are not kept.
+        const bool is_in_blocks =
+            refresher_ == Refresher::update && node.results[0].storage.is_blocks();
+        const bool is = in_.role(id) == Role::parameter && !is_in_blocks &&
                         (refresher_ == Refresher::loader || node.results[0].dtype == DType::f32 ||
                          is_of_base(in_, id));
         closed_[id] = {.is = is, .has_parameter = is};

@@ -1,12 +1,15 @@
 #include "train/options/lora_options.h"
 
 #include "base/human.h"
-#include "models/adapters/adapted_model.h"
+#include "base/memory.h"
+#include "folders/quantized/base_forms.h"
+#include "runtime/engine.h"
 
 namespace brrr::train {
 namespace {
 
 constexpr int64_t kMostRank = int64_t{1} << 20;
+constexpr const char* kIntegers = "int4";  // the default of --load-in-4bit-type
 
 bool is_none(const std::string& text) {
   return text == "off" || text == "none" || text == "null" || text == "false" || text == "no";
@@ -43,10 +46,15 @@ void add_lora_rows(OptionTable<TrainOptions>& t) {
   t.flag("rslora", &O::rslora,
          "divide alpha by the square root of the rank, not by the rank (Kalajdzievski 2023)",
          {"use-rslora"});
-  t.flag("load-in-4bit", &O::load_in_4bit,
-         "hold the adapted model's linear layers in 4 bits, with a scale for 32 inputs (QLoRA, "
-         "Dettmers et al. 2023)");
-  t.flag("load-in-8bit", &O::load_in_8bit, "the same in 8 bits, with a scale for each output");
+  t.flag(
+      "load-in-4bit", &O::load_in_4bit,
+      "hold the linear layers of the base model in 4 bits (QLoRA, Dettmers et al. 2023); a "
+      "folder or GGUF file that is quantised already keeps its own integers without this option");
+  t.choice("load-in-4bit-type", &O::load_in_4bit_type, {{"int4"}, {"nf4"}, {"fp4"}}, "TYPE",
+           "number format of the 4 bits: int4 is integers with a scale per 32 inputs; nf4 and fp4 "
+           "are those of bitsandbytes, with a scale per 64");
+  t.flag("load-in-8bit", &O::load_in_8bit,
+         "hold the linear layers of the base model in 8 bits, with a scale per output");
   t.list(
       "lora-modules-to-save", &O::lora_modules_to_save, true, "NAME...",
       "modules to train as a whole beside the adapter, such as lm_head; the head of a task always "
@@ -74,6 +82,7 @@ void validate_lora(const TrainOptions& o) {
     if (o.rslora) refuse("rslora");
     if (o.load_in_4bit) refuse("load-in-4bit");
     if (o.load_in_8bit) refuse("load-in-8bit");
+    if (o.load_in_4bit_type != kIntegers) refuse("load-in-4bit-type");
     if (!o.lora_modules_to_save.empty()) refuse("lora-modules-to-save");
     return;
   }
@@ -81,6 +90,9 @@ void validate_lora(const TrainOptions& o) {
     usage_error("--lora-r adapts a trained model: it needs --init-from FOLDER");
   if (o.load_in_4bit && o.load_in_8bit)
     usage_error("expected --load-in-4bit or --load-in-8bit, not both");
+  if (o.load_in_4bit_type != kIntegers && !o.load_in_4bit)
+    usage_error("--load-in-4bit-type {} chooses a format for --load-in-4bit: add --load-in-4bit",
+                o.load_in_4bit_type);
   if (!o.freeze.empty())
     usage_error(
         "--lora-r leaves all of the model as it is but for the adapter and --lora-modules-to-save: "
@@ -92,7 +104,7 @@ void validate_lora(const TrainOptions& o) {
 }
 
 models::ModelPtr with_adapter(const TrainOptions& o, models::ModelPtr model,
-                              const WeightSource* weights) {
+                              const WeightSource* weights, const ParameterSet* quantized) {
   std::set<std::string> fresh;
   for (const models::ParameterInfo& p : model->parameters())
     if (!p.is_buffer && weights != nullptr && weights->find(p.name) == nullptr)
@@ -112,7 +124,8 @@ models::ModelPtr with_adapter(const TrainOptions& o, models::ModelPtr model,
               "first (`brrr merge`)",
               o.init_from);
     adapters.front().saved.insert(fresh.begin(), fresh.end());
-    return std::make_shared<models::AdaptedModel>(adapted->base(), std::move(adapters));
+    return std::make_shared<models::AdaptedModel>(adapted->base(), std::move(adapters),
+                                                  adapted->forms());
   }
   if (o.lora_r == 0) return model;
   const models::AdapterRequest request{.rank = o.lora_r,
@@ -122,10 +135,80 @@ models::ModelPtr with_adapter(const TrainOptions& o, models::ModelPtr model,
                                        .targets = o.lora_targets,
                                        .saved = o.lora_modules_to_save};
   models::Adapter adapter = models::make_adapter(*model, request, fresh);
-  return std::make_shared<models::AdaptedModel>(std::move(model), std::vector{std::move(adapter)});
+  BaseForms forms;
+  if (weights != nullptr) forms = io::forms_of_files(*weights, quantized);
+  return std::make_shared<models::AdaptedModel>(std::move(model), std::vector{std::move(adapter)},
+                                                std::move(forms));
+}
+
+namespace {
+
+/// Storage of the blocks that --load-in-4bit-type asks for; "" for integers, or without the option.
+std::string blocks_asked_for(const TrainOptions& o) {
+  if (!o.load_in_4bit || o.load_in_4bit_type == kIntegers) return "";
+  return o.load_in_4bit_type == "nf4" ? "blocks_of_NF4" : "blocks_of_FP4";
+}
+
+/// Whether the files hold a weight in the form that the options ask for.
+bool is_asked_for(const TrainOptions& o, const BaseForm& form) {
+  if (!o.load_in_4bit && !o.load_in_8bit) return true;
+  if (const std::string blocks = blocks_asked_for(o); !blocks.empty())
+    return form.storage == blocks;
+  const std::optional<Storage> storage = storage_from_name(form.storage);
+  return storage && storage->is_quantized() &&
+         storage->quantized.bits == quantization_of_base(o).bits;
+}
+
+}  // namespace
+
+std::shared_ptr<const models::AdaptedModel> with_base_held(const TrainOptions& o,
+                                                           const models::Model& model) {
+  const models::AdaptedModel* const adapted = model.adapted();
+  if (adapted == nullptr) return nullptr;
+  BaseForms forms;
+  for (const auto& [name, form] : adapted->forms())
+    if (is_asked_for(o, form)) forms.emplace(name, form);
+  if (const std::string blocks = blocks_asked_for(o); !blocks.empty())
+    for (const models::ParameterInfo& p : adapted->base()->parameters())
+      if (p.shape.rank() == 2) forms.try_emplace(p.name, BaseForm{blocks, "", true});
+  return std::make_shared<models::AdaptedModel>(adapted->base(), adapted->adapters(),
+                                                std::move(forms));
+}
+
+std::string float_base_note(const TrainOptions& o, const models::Model& model,
+                            const Engine& engine) {
+  constexpr size_t kMostNames = 5;
+  const models::AdaptedModel* const adapted = model.adapted();
+  if (adapted == nullptr) return "";
+  std::set<std::string> wanted;
+  for (const auto& [name, form] : adapted->forms()) wanted.insert(name);
+  if (o.load_in_4bit || o.load_in_8bit)
+    for (const models::AdaptedLayer& layer : adapted->adapters().front().layers)
+      wanted.insert(layer.layer.weight);
+  std::vector<std::string> names;
+  int64_t bytes = 0;
+  for (const StateInfo& state : engine.states()) {
+    if (state.type.storage.is_quantized() || state.type.storage.is_blocks()) continue;
+    // The name of a derived weight begins with its parameter's (derived_weight.h).
+    const std::string name = state.name.substr(0, state.name.find(':'));
+    if (!wanted.contains(name)) continue;
+    if (names.empty() || names.back() != name) names.push_back(name);
+    bytes += state.type.bytes();
+  }
+  if (names.empty()) return "";
+  const size_t count = names.size();
+  if (count > kMostNames) names.resize(kMostNames);
+  return fmt::format(
+      "{} of the base {} held as floats, {}: {}{}. Quantised are matrices of at least {} elements, "
+      "{} rows and {} columns that only matrix products read and whose rows are a multiple of the "
+      "block or group",
+      counted(static_cast<int64_t>(count), "weight"), count == 1 ? "is" : "are", memory_text(bytes),
+      fmt::join(names, ", "), count > kMostNames ? ", ..." : "",
+      with_commas(kLeastQuantizedElements), kLeastQuantizedSize, kLeastQuantizedSize);
 }
 
 Quantization quantization_of_base(const TrainOptions& o) {
+  if (!blocks_asked_for(o).empty()) return {};
   if (o.load_in_4bit) return quantization_of_precision(Precision::int4_weight_only);
   if (o.load_in_8bit) return quantization_of_precision(Precision::int8_weight_only);
   return {};

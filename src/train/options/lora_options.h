@@ -5,8 +5,13 @@
 #include <vector>
 
 #include "base/weight_source.h"
+#include "models/adapters/adapted_model.h"
 #include "passes/pipeline.h"
 #include "train/options.h"
+
+namespace brrr {
+class Engine;
+}
 
 namespace brrr::train {
 
@@ -18,13 +23,23 @@ void fill_lora(TrainOptions& options);
 void validate_lora(const TrainOptions& options);
 
 /// The model with the adapter that the options describe, or with the one that it has, to which the
-/// parameters of a new head are added: those that `weights` lacks, where it is given. Without
+/// parameters of a new head are added: those that `weights` lacks, where it is given. `quantized`:
+/// the parameters that the files hold as integers of any kind; null: unknown. Without
 /// --lora-r a plain model stays as it is. Throws UserError.
 models::ModelPtr with_adapter(const TrainOptions& options, models::ModelPtr model,
-                              const WeightSource* weights);
+                              const WeightSource* weights, const ParameterSet* quantized = nullptr);
 
-/// The integers that the adapted model is held in; 0 bits: floats.
+/// The integers that --load-in-4bit or --load-in-8bit asks for; 0 bits: none, or NF4 or FP4.
 Quantization quantization_of_base(const TrainOptions& options);
+/// The model with the form of each base weight as the options choose: the integers of its files,
+/// unless the options ask for others. Null for a model without adapters.
+std::shared_ptr<const models::AdaptedModel> with_base_held(const TrainOptions& options,
+                                                           const models::Model& model);
+
+/// Names the base weights that a compiled run holds as floats although integers were asked for or
+/// found, their bytes and the reason; "" where there are none.
+std::string float_base_note(const TrainOptions& options, const models::Model& model,
+                            const Engine& engine);
 
 /// What a run says about its adapter; "" without one.
 std::string adapter_line(const models::Model& model);

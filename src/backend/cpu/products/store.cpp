@@ -111,7 +111,7 @@ std::vector<KernelEntry> store_kernels() {
   const auto accepts = [](const NodeView& node) -> std::string {
     const Storage& storage = node.out()[0].storage;
     return !node.in[0].storage.is_plain() || storage.layout == Layout::rows ||
-                   !is_float(node.out()[0].dtype) || storage.is_quantized()
+                   storage.is_blocks() || !is_float(node.out()[0].dtype) || storage.is_quantized()
                ? "no panels of floats"
                : "";
   };

@@ -37,6 +37,25 @@ std::unique_ptr<Kernel> floats_of_blocks(const NodeView& node) {
   });
 }
 
+std::unique_ptr<Kernel> blocks_of_floats(const NodeView& node) {
+  const BlockType& type = block_type_of(node.out()[0].storage);
+  const DType dtype = node.in[0].dtype;
+  const int64_t elements = node.in[0].shape.elements();
+  return make_kernel([&type, dtype, elements](const KernelArgs& args) {
+    auto* const blocks = static_cast<std::byte*>(args.out[0]);
+    parallel_for(ceil_div(elements, kBlockTerms), 16, [&](int64_t begin, int64_t end) {
+      alignas(64) float values[kBlockTerms];
+      for (int64_t i = begin * kBlockTerms; i < std::min(end * kBlockTerms, elements);
+           i += kBlockTerms) {
+        const int64_t count = std::min(kBlockTerms, elements - i);
+        for (int64_t j = 0; j < count; ++j)
+          values[j] = static_cast<float>(load_as_double(dtype, args.in[0], i + j));
+        type.quantise(values, count / type.elements, blocks + i / type.elements * type.bytes);
+      }
+    });
+  });
+}
+
 /// Dequantises a weight [N, K] and quantises it again, panel by panel, to 8 bits in groups of
 /// terms.
 class PanelsOfBlocks final : public Kernel {
@@ -94,6 +113,12 @@ std::string refuse_floats(const NodeView& node) {
   return y.dtype == DType::f64 ? "dtype f64" : "";
 }
 
+std::string refuse_blocks(const NodeView& node) {
+  const Type &x = node.in[0], &y = node.out()[0];
+  if (node.in.size() != 1 || !x.storage.is_plain() || !y.storage.is_blocks()) return "no blocks";
+  return x.dtype == DType::f64 ? "dtype f64" : "";
+}
+
 std::string refuse_panels(const NodeView& node) {
   const Storage& y = node.out()[0].storage;
   if (!node.in[0].storage.is_blocks()) return "no blocks";
@@ -114,7 +139,8 @@ std::vector<KernelEntry> block_store_kernels() {
        [](const NodeView& node) -> std::unique_ptr<Kernel> {
          return std::make_unique<PanelsOfBlocks>(node);
        },
-       kKnowsStorage, kAllOperands}};
+       kKnowsStorage, kAllOperands},
+      {Op::store, "blocks_of_floats", refuse_blocks, blocks_of_floats, kKnowsStorage}};
 }
 
 }  // namespace brrr::cpu
