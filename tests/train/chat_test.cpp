@@ -25,11 +25,11 @@ constexpr const char* kPlain =
 class ChatData : public testing::Test {
  protected:
   io::ChatTemplate chat(const std::string& text) { return {text, "the template", folder_.path()}; }
-  ConversationFile read(const std::string& lines) {
+  RowFile<Conversation> read(const std::string& lines) {
     write_file_atomically(folder_ / "c.jsonl", lines);
     return read_conversations(folder_ / "c.jsonl");
   }
-  Conversation one(const std::string& line) { return read(line + "\n").conversations.at(0); }
+  Conversation one(const std::string& line) { return read(line + "\n").rows.at(0); }
   /// The texts that are learnt, with byte tokens.
   std::string learnt_of(const EncodedConversation& e) {
     std::string text;

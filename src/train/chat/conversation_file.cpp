@@ -119,13 +119,13 @@ void each_json_line(const fs::path& file, const char* example,
   }
 }
 
-ConversationFile read_conversations(const fs::path& file) {
-  ConversationFile result{file.string(), {}};
+RowFile<Conversation> read_conversations(const fs::path& file) {
+  RowFile<Conversation> result{file.string(), {}};
   each_json_line(file, R"({"messages": [...]})",
                  [&](const OrderedJson& row, int64_t number, const std::string& where) {
-                   result.conversations.push_back(conversation_of(row, number, where));
+                   result.rows.push_back(conversation_of(row, number, where));
                  });
-  if (result.conversations.empty())
+  if (result.rows.empty())
     user_error("{}: it has no conversation; expected one in each line", result.name);
   return result;
 }

@@ -21,14 +21,16 @@ struct Conversation {
   size_t first_answer = 0;  // earlier messages are the prompt: they are not learnt
 };
 
-struct ConversationFile {
+/// What was read from a file.
+template <typename Row>
+struct RowFile {
   std::string name;  // for messages
-  std::vector<Conversation> conversations;
+  std::vector<Row> rows;
 };
 
-/// Throws UserError that names the line: no JSON, another form, an unknown role, an empty turn, no
-/// answer to learn.
-ConversationFile read_conversations(const fs::path& file);
+/// Throws UserError that names the line: invalid JSON, missing fields, an unknown role, an empty
+/// turn, no answer to learn.
+RowFile<Conversation> read_conversations(const fs::path& file);
 
 /// use(row, number, where) for each line of a .jsonl file, packed or not, that is not blank;
 /// `where` names file and line. Throws UserError for a line that is no JSON object: `example` shows
