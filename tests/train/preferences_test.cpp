@@ -86,6 +86,18 @@ TEST_F(PreferenceFiles, OfLongPromptsTheLastAnswerIsCompared) {
   EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].rejected, true), "ef.");
 }
 
+TEST_F(PreferenceFiles, AnswersThatAreMarkedSoAreNotCompared) {
+  const Dataset d =
+      data(R"({"prompt": "a", "chosen": [{"role": "assistant", "content": "b", "weight": 0},)"
+           R"( {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}],)"
+           R"( "rejected": "e"})");
+  EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].chosen), "<u>a.<a>b.<u>c.<a>d.");
+  EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].chosen, true), "d.");
+  EXPECT_USER_ERROR(data(R"({"prompt": "a", "rejected": "b",)"
+                         R"( "chosen": [{"role": "assistant", "content": "b", "train": false}]})"),
+                    "line 1, chosen: every message of the assistant");
+}
+
 TEST_F(PreferenceFiles, EverySecondPairValidates) {
   const Dataset d = data(fmt::format("{0}\n{0}\n\n{0}\n", kTextPair));
   EXPECT_EQ(d.preferences->train.pairs.size(), 2u);

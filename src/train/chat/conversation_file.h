@@ -2,6 +2,7 @@
 // Files of conversations (.jsonl, packed or not), one a line:
 //   {"messages": [{"role": "user", "content": "..."}, ...], "tools": [...]}
 //   {"prompt": "...", "completion": "..."}    texts, or lists of messages; with "tools" or without
+// A message of the assistant with "weight": 0 or "train": false is not learnt.
 
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,10 @@ struct Conversation {
   std::vector<io::ChatMessage> messages;
   jinja::Value tools;
   size_t first_answer = 0;  // earlier messages are the prompt: they are not learnt
+
+  /// Whether message `i` is an answer that is learnt: a message of the assistant behind the prompt,
+  /// unless it has "weight": 0 (OpenAI) or "train": false (axolotl).
+  bool is_learnt(size_t i) const;
 };
 
 /// What was read from a file.
@@ -45,7 +50,8 @@ std::vector<io::ChatMessage> messages_or_text(const nlohmann::ordered_json& fiel
                                               const std::string& where);
 /// The row's "tools"; none where it has none.
 jinja::Value tools_in(const nlohmann::ordered_json& row, const std::string& where);
-/// Throws UserError for an unknown role, an empty turn, and where there is no answer to learn.
+/// Throws UserError for an unknown role, an empty turn, a mark that is none (is_learnt), and where
+/// there is no answer to learn.
 void check_messages(const Conversation& conversation, const std::string& where);
 
 }  // namespace brrr::train
