@@ -201,6 +201,42 @@ TEST_F(PreferenceTraining, PlansAndProfilesCountBothSequences) {
   EXPECT_EQ(run(args), 2) << err_;
 }
 
+// The figures of train for its validation file.
+TEST_F(PreferenceTraining, EvalScoresPairsAgainstTheBase) {
+  std::string lines;
+  for (int i = 0; i < 7; ++i)
+    lines +=
+        fmt::format("{{\"prompt\": \"say {0}\", \"chosen\": \"yes {1}\", \"rejected\": \"no\"}}\n",
+                    i, std::string(static_cast<size_t>(i), 'x'));
+  const std::string held = path("held.jsonl").string(), base = path("base").string();
+  write_file_atomically(held, lines);
+  for (const auto& [name, options] : {std::pair<const char*, std::vector<std::string>>{"lora", {}},
+                                      {"ipo", {"--dpo-loss", "ipo", "--dpo-beta", "0.5"}},
+                                      {"saved", {"--lora-modules-to-save", "wte"}}}) {
+    std::vector<std::string> more{"--val-data", held, "--eval-batches", "0", "--json"};
+    more.insert(more.end(), options.begin(), options.end());
+    ASSERT_EQ(run(prefer(name, more)), 0) << err_;
+    const auto reported = json();
+    const bool is_ipo = std::string(name) == "ipo";
+    for (std::vector<std::string> args :
+         {std::vector<std::string>{"eval", path(name).string(), "--data", held, "--json"},
+          {"eval", base, "--adapter", path(name).string(), "--data", held, "--chat-template",
+           path("chat.jinja").string(), "--batch-size", "3", "--json"}}) {
+      if (is_ipo) args.insert(args.end(), options.begin(), options.end());
+      ASSERT_EQ(run(args), 0) << err_;
+      EXPECT_NEAR(json()["loss"].get<double>(), reported["val_loss"].get<double>(), 1e-5) << name;
+      EXPECT_EQ(json()["pairs"], 7);
+      for (const char* figure : kFigures)
+        EXPECT_NEAR(json()[figure].get<double>(), series(name, figure, "val_loss").back(), 1e-4)
+            << name << " " << figure;
+      EXPECT_EQ(json()["reference"], base);
+    }
+  }
+  EXPECT_EQ(run({"eval", base, held, "--chat-template", path("chat.jinja").string()}), 2);
+  EXPECT_NE(err_.find("scored against a reference, the base of an adapter"), std::string::npos)
+      << err_;
+}
+
 TEST_F(PreferenceTraining, BadInputIsRefused) {
   const auto refused = [&](const std::vector<std::string>& args, const char* why, int code) {
     EXPECT_EQ(run(args), code) << why;

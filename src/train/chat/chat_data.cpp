@@ -48,9 +48,9 @@ io::ChatTemplate chat_template_of(const TrainOptions& options, const std::string
     return io::ChatTemplate(read_file(options.chat_template), options.chat_template, model_folder);
   if (auto chat = io::ChatTemplate::read(model_folder, with_tools)) return *std::move(chat);
   user_error(
-      "--task {}: {} has no chat template, neither chat_template.jinja nor \"chat_template\" in "
+      "{} has no chat template, neither chat_template.jinja nor \"chat_template\" in "
       "tokenizer_config.json; name one with --chat-template FILE",
-      options.task, model_folder);
+      model_folder);
 }
 
 Dataset chat_dataset(const TrainOptions& options, const std::string& model_folder) {

@@ -151,6 +151,48 @@ Conversation conversation_of(const OrderedJson& row, int64_t line, const std::st
 
 }  // namespace
 
+namespace {
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+OrderedJson row_of(std::string_view line, const std::string& where, const char* example) {
+  OrderedJson row = io::parse_ordered_json(line, where);
+  if (!row.is_object())
+    user_error("{}: expected an object such as {} in each line; found {}", where, example,
+               io::describe(io::Json(row)));
+  return row;
+}
+
+/// The first line of a file that is not blank; "" where there is none.
+std::string first_line_of(const fs::path& path) {
+  io::UnpackedFile file(path);
+  std::string text, piece(size_t{64} << 10, '\0');
+  while (const size_t count = file.read(piece.data(), piece.size())) {
+    text.append(piece, 0, count);
+    for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1))
+      if (!is_blank(std::string_view(text).substr(0, end))) return text.substr(0, end);
+  }
+  return is_blank(text) ? "" : text;
+}
+
+}  // namespace
+
+bool is_file_of_rows(const fs::path& file) {
+  return io::unpacked_name(file).extension() == ".jsonl";
+}
+
+TaskData data_of_rows(const fs::path& file) {
+  const std::string line = first_line_of(file);
+  if (line.empty()) user_error("{}: it has no row; expected one in each line", file.string());
+  const OrderedJson row = row_of(line, file.string(), R"({"messages": [...]})");
+  if (row.contains("chosen") && row.contains("rejected")) return TaskData::preferences;
+  return row.contains("messages") || (row.contains("prompt") && row.contains("completion"))
+             ? TaskData::conversations
+             : TaskData::text;
+}
+
 void each_json_line(const fs::path& file, const char* example,
                     const std::function<void(const OrderedJson& row, int64_t number,
                                              const std::string& where)>& use) {
@@ -160,13 +202,9 @@ void each_json_line(const fs::path& file, const char* example,
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = std::string_view(text).substr(at, end - at);
     at = end + 1;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    if (is_blank(line)) continue;
     const std::string where = fmt::format("{}: line {}", file.string(), number);
-    const OrderedJson row = io::parse_ordered_json(line, where);
-    if (!row.is_object())
-      user_error("{}: expected an object such as {} in each line; found {}", where, example,
-                 io::describe(io::Json(row)));
-    use(row, number, where);
+    use(row_of(line, where, example), number, where);
   }
 }
 

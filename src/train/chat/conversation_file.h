@@ -12,6 +12,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "folders/chat_template.h"
+#include "train/tasks/train_task.h"
 
 namespace brrr::train {
 
@@ -36,6 +37,12 @@ struct RowFile {
 /// Throws UserError that names the line: invalid JSON, missing fields, an unknown role, an empty
 /// turn, no answer to learn.
 RowFile<Conversation> read_conversations(const fs::path& file);
+
+/// Whether the name of a file ends with .jsonl, packed or not.
+bool is_file_of_rows(const fs::path& file);
+/// What the first row of such a file holds, by the names of its fields: conversations, preferences,
+/// or text. Throws UserError for a file without a row, or a row that is no object.
+TaskData data_of_rows(const fs::path& file);
 
 /// use(row, number, where) for each line of a .jsonl file, packed or not, that is not blank;
 /// `where` names file and line. Throws UserError for a line that is no JSON object: `example` shows
