@@ -16,7 +16,6 @@
 #include "runtime/ranks/communicator.h"
 #include "runtime/ranks/launcher_memory.h"
 #include "train/run_folder.h"
-#include "train/tasks/picture_data.h"
 #include "train/text_samples.h"
 #include "train/trainer.h"
 
@@ -80,11 +79,7 @@ void print_summary(const train::TrainResult& r) {
     const bool was_better = r.best_step >= 0 && r.best_step < r.steps && !r.ends_with_best &&
                             *r.best_val_loss < *r.val_loss;
     tell("validation {} on {}{}\n", score.str(),
-         counted(r.val_tokens, train::learns_preferences(r.options)         ? "pair"
-                               : r.task.labels.empty()                      ? "token"
-                               : of_pictures                                ? "picture"
-                               : r.task.head == models::Head::token_classes ? "word"
-                                                                            : "text"),
+         counted(r.val_tokens, train::traits_of(r.options).scored),
          was_better
              ? fmt::format("; the best evaluation was {:.4f} at step {} (kept as checkpoint-{:06})",
                            *r.best_val_loss, r.best_step, r.best_step)

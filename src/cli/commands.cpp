@@ -236,6 +236,11 @@ const std::vector<Command>& commands() {
            "and gets\n"
            "accuracy, F1, precision and recall for each label and a confusion matrix, or "
            "correlations.\n"
+           "A .jsonl file of conversations gets the loss on the assistant's tokens, and one of "
+           "pairs "
+           "of\n"
+           "answers, for a model with an adapter, DPO's loss and rewards against the adapter's "
+           "base.\n"
            "Where a tokenizer begins texts with a token, each window of --text begins with it.\n",
        .options = infer::eval_option_table().infos(),
        .run = run_eval,

@@ -248,6 +248,7 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
     auto files = train::read_task_files(o, known.get(), false);
     if (known) run.model = definition_to_start_from(run.folder, o, train::open_for(files, *known));
     run.data = train::task_dataset(o, std::move(files), run.folder.string());
+    train::shorten_context(o, *run.data);
     if (!known) run.model = train::new_model(o, *run.data);
     return run;
   }

@@ -26,12 +26,13 @@ PreferenceBatches::PreferenceBatches(const TokenSource& source,
   for (const PreferencePair& pair : pairs) tokens_ += pair.tokens();
 }
 
-std::string PreferenceBatches::fingerprint() const {
+std::string fingerprint_of(const TokenSource& source, std::span<const PreferencePair> pairs,
+                           std::span<const uint8_t> learnt) {
   Sha256 hash;
-  const std::string source = source_.fingerprint();
-  hash.update(source.data(), source.size());
-  hash.update(pairs_.data(), pairs_.size_bytes());
-  hash.update(learnt_.data(), learnt_.size());
+  const std::string tokens = source.fingerprint();
+  hash.update(tokens.data(), tokens.size());
+  hash.update(pairs.data(), pairs.size_bytes());
+  hash.update(learnt.data(), learnt.size());
   return hash.finish_hex();
 }
 

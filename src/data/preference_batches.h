@@ -23,6 +23,10 @@ struct PreferencePair {
   }
 };
 
+/// Identifies pairs and what is learnt of them (BatchSource::fingerprint).
+std::string fingerprint_of(const TokenSource& source, std::span<const PreferencePair> pairs,
+                           std::span<const uint8_t> learnt);
+
 class PreferenceBatches final : public BatchSource {
  public:
   /// `options`: flat; sequences_per_row is 2, and `context` the largest number of tokens of a pair.
@@ -41,7 +45,7 @@ class PreferenceBatches final : public BatchSource {
   int64_t batches_per_pass() const override { return order_.batches_per_pass(); }
   int64_t tokens() const override { return tokens_; }
   /// Does not depend on `reference`.
-  std::string fingerprint() const override;
+  std::string fingerprint() const override { return fingerprint_of(source_, pairs_, learnt_); }
 
  private:
   const TokenSource& source_;

@@ -277,7 +277,8 @@ const OptionTable<EvalOptions>& eval_option_table() {
            {"validation-file"});
     t.list("data", &O::data, false, "SHARD...",
            "token shards (.bin) to measure on; of a prepared folder, the validation shards; or the "
-           "file of texts and labels; or for a model of pictures their folder, as train reads it",
+           "file of texts and labels; or for a model of pictures their folder, as train reads it; "
+           "or a .jsonl file of conversations or pairs of answers",
            {"val-data"});
     t.group("texts with labels");
     t.text(
@@ -297,10 +298,21 @@ const OptionTable<EvalOptions>& eval_option_table() {
            {"truncation"});
     t.real("mlm-probability", &O::mlm_probability, {.low = 0, .high = 1, .low_open = true}, "X",
            "fraction of the tokens that a masked language model has to predict");
+    t.group("conversations");
+    t.text("chat-template", &O::chat_template, "FILE",
+           "template (Jinja) that writes conversations (default: the model's own)",
+           {"chat-template-path"});
+    t.choice("dpo-loss", &O::dpo_loss, {{"sigmoid"}, {"ipo"}}, "NAME",
+             "loss of pairs of answers, as train --task dpo has it");
+    t.real("dpo-beta", &O::dpo_beta, {.low = 0, .high = 1e6, .low_open = true}, "X",
+           "factor of rewards: of how much a log probability exceeds the reference's");
+    t.real("dpo-label-smoothing", &O::dpo_label_smoothing,
+           {.low = 0, .high = 0.5, .high_open = true}, "X",
+           "sigmoid: probability that a pair is labelled the wrong way round");
     t.group("pictures");
     add_bad_picture_rows(t);
     t.group("running");
-    t.integer("batch-size", &O::batch_size, 1, 1 << 16, "N", "sequences per batch",
+    t.integer("batch-size", &O::batch_size, 1, 1 << 16, "N", "sequences, rows or pairs per batch",
               {"per-device-eval-batch-size", "eval-batch-size"});
     t.integer("context", &O::context, 0, 1 << 24, "N", "sequence length (tokens; 0: the model's)",
               {"block-size"});

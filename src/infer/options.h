@@ -82,6 +82,10 @@ struct EvalOptions {
   std::string header = "auto", quoting = "auto";
   bool truncate = true;
   double mlm_probability = 0.15;
+  // How conversations and pairs of answers are scored, as in TrainOptions.
+  std::string chat_template;
+  std::string dpo_loss = "sigmoid";
+  double dpo_beta = 0.1, dpo_label_smoothing = 0;
   int64_t skip_bad_images = 0;  // as PicturesOptions has it
   int64_t max_pixels = 178'956'970;
   int64_t batch_size = 8;

@@ -287,30 +287,35 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
 }  // namespace
 
 bool by_document(const TrainOptions& options) {
-  if (learns_labels(options) || learns_preferences(options)) return false;
+  const TaskData data = traits_of(options).data;
+  if (data != TaskData::text && data != TaskData::conversations) return false;
   return options.sampling == "documents" || options.sampling == "group_by_length";
 }
 
 bool packs_documents(const TrainOptions& options) { return options.pack == "documents"; }
 
 bool joins_sequences(const TrainOptions& options) {
-  return packs_documents(options) || learns_preferences(options);
+  return packs_documents(options) || traits_of(options).sequences_per_row > 1;
 }
 
 int64_t row_tokens(const TrainOptions& options) {
-  return learns_preferences(options) ? 2 * options.context : options.context;
+  return traits_of(options).sequences_per_row * options.context;
+}
+
+int64_t tokens_of_step(const TrainOptions& options) {
+  return options.batch_size * options.gradient_accumulation_steps * row_tokens(options);
 }
 
 int64_t sequences_per_row(const TrainOptions& options) {
-  if (learns_preferences(options)) return 2;
   constexpr int64_t kTokens = 4;  // average length below which documents may not fill a row
-  return packs_documents(options) ? std::max<int64_t>(1, options.context / kTokens) : 1;
+  return packs_documents(options) ? std::max<int64_t>(1, options.context / kTokens)
+                                  : traits_of(options).sequences_per_row;
 }
 
 std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64_t rows) {
   if (joins_sequences(options)) {
     // Packed rows are at least half full on average. Pairs may be much shorter than the context.
-    const int64_t least = learns_preferences(options) ? 16 : 2;
+    const int64_t least = packs_documents(options) ? 2 : 16;
     std::vector<int64_t> lengths = io::flat_lengths(rows * row_tokens(options));
     std::erase_if(lengths, [&](int64_t n) { return least * n < lengths.back(); });
     return lengths;
@@ -350,8 +355,7 @@ std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& option
   if (pictures) return pictures->train(options);
   if (task)
     return std::make_unique<io::LabelledBatches>(task->train, task->name, options, task->labels);
-  if (!pairs.empty())
-    return std::make_unique<io::PreferenceBatches>(train, pairs, learnt, reference.train, options);
+  if (preferences) return preferences->train.batches(options);
   const io::BatchOptions text = masks ? io::MaskedBatches::options_for_text(options) : options;
   std::unique_ptr<io::BatchSource> source;
   if (!documents.empty())
@@ -367,9 +371,7 @@ std::unique_ptr<io::BatchSource> Dataset::val_batches(const io::BatchOptions& op
   if (pictures) return pictures->val(options);
   if (task)
     return std::make_unique<io::LabelledBatches>(task->val, task->val_name, options, task->labels);
-  if (!val_pairs.empty())
-    return std::make_unique<io::PreferenceBatches>(val, val_pairs, val_learnt, reference.validation,
-                                                   options);
+  if (preferences) return preferences->validation.batches(options);
   if (!val_documents.empty())
     return std::make_unique<io::DocumentBatches>(val, val_documents, options, val_learnt);
   const io::BatchOptions text = masks ? io::MaskedBatches::options_for_text(options) : options;
@@ -392,8 +394,7 @@ int64_t Dataset::cached_bytes(const io::LoaderOptions& options, int64_t rows) co
     return (options.flat ? kRowBytes + kPackedBytes : kRowBytes) *
            io::document_rows(documents, options.context);
   }
-  if (!pairs.empty())
-    return static_cast<int64_t>((pairs.size() + val_pairs.size()) * 2 * sizeof(float));
+  if (preferences) return preferences->reference_bytes();
   if (!stream) return 0;
   constexpr int64_t kEncodingBytes = int64_t{16} << 10;  // stack and heap of a thread
   constexpr int64_t kTokenBytes = 12;                    // the text of a token, and its id twice
@@ -401,14 +402,24 @@ int64_t Dataset::cached_bytes(const io::LoaderOptions& options, int64_t rows) co
          options.workers * (kEncodingBytes + options.context * kTokenBytes);
 }
 
+int64_t Dataset::longest_sequence() const {
+  if (preferences) return std::max(preferences->train.longest(), preferences->validation.longest());
+  int64_t longest = 0;
+  if (task)
+    for (const auto* rows : {&task->train, &task->val})
+      for (const io::EncodedRow& row : *rows) longest = std::max(longest, std::ssize(row.ids));
+  return longest;
+}
+
+std::function<void(const fs::path&)> Dataset::checkpoint_writer() const {
+  if (!preferences) return nullptr;
+  return [this](const fs::path& folder) { preferences->write_reference(folder / kReferenceFile); };
+}
+
 void shorten_context(TrainOptions& options, const Dataset& dataset) {
-  if (dataset.pairs.empty() || options.was_given("context") || options.wants_resume()) return;
+  const int64_t longest = dataset.longest_sequence();
+  if (longest == 0 || options.was_given("context") || options.wants_resume()) return;
   constexpr int64_t kStep = 8;
-  int64_t longest = 1;
-  for (const auto* pairs : {&dataset.pairs, &dataset.val_pairs})
-    for (const io::PreferencePair& pair : *pairs)
-      for (const io::Document& d : {pair.chosen, pair.rejected})
-        longest = std::max(longest, d.end - d.begin - 1);
   options.context = std::min(options.context, round_up(longest, kStep));
 }
 
@@ -421,19 +432,13 @@ Dataset picture_dataset(TaskPictures pictures) {
   return d;
 }
 
-Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& tokenizer_folder) {
+Dataset task_dataset(const TrainOptions& options, TaskFiles files,
+                     const std::string& tokenizer_folder) {
   Dataset d;
   d.tokenizer = known_or_made(options, tokenizer_folder, [&](const auto& kind) {
     return learn_tokenizer(text_of(files.train), kind);
   });
   d.task = encode_task(files, *d.tokenizer, options.truncate, options.context);
-  if (!options.was_given("context") && !options.wants_resume()) {
-    constexpr int64_t kStep = 8;
-    size_t longest = 1;
-    for (const auto* rows : {&d.task->train, &d.task->val})
-      for (const io::EncodedRow& row : *rows) longest = std::max(longest, row.ids.size());
-    options.context = std::min(options.context, round_up(static_cast<int64_t>(longest), kStep));
-  }
   d.notes = std::move(files.notes);
   const std::string judged = io::make_task_metrics(files.train.kind, files.train.labels,
                                                    std::max<int64_t>(files.train.values_per_row, 1))
@@ -448,8 +453,9 @@ Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& 
 }
 
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder) {
-  if (learns_chat(options)) return chat_dataset(options, tokenizer_folder);
-  if (learns_preferences(options)) return preference_dataset(options, tokenizer_folder);
+  const TaskData data = traits_of(options).data;
+  if (data == TaskData::conversations) return chat_dataset(options, tokenizer_folder);
+  if (data == TaskData::preferences) return preference_dataset(options, tokenizer_folder);
   if (!options.data.empty() && io::holds_images(options.data[0]))
     usage_error("{} holds pictures with classes; to learn them add --task images", options.data[0]);
   if (!options.data.empty()) return from_shards(options, tokenizer_folder);

@@ -1,6 +1,7 @@
 #pragma once
 // What a run trains on: a tokenizer and two streams of tokens, from text or from shards.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -8,12 +9,11 @@
 #include "data/document_batches.h"
 #include "data/loader.h"
 #include "data/masked_batches.h"
-#include "data/preference_batches.h"
 #include "data/text_files.h"
 #include "data/token_source.h"
 #include "text/tokenizer.h"
 #include "train/options.h"
-#include "train/preferences/reference_scores.h"
+#include "train/preferences/preference_set.h"
 #include "train/tasks/picture_data.h"
 #include "train/tasks/task_data.h"
 
@@ -26,28 +26,29 @@ struct Dataset {
   std::unique_ptr<io::TextFiles> stream;  // instead of `train`: text, tokenised while training
   /// Documents of `train` (--sampling by document) and of `val` (--pack documents).
   std::vector<io::Document> documents, val_documents;
-  /// Loss masks of `train` and `val`: 1 for each token that is scored as a target (--task chat and
-  /// dpo). An empty mask scores all tokens.
+  /// Loss masks of `train` and `val`: 1 for each token that is scored as a target (--task chat). An
+  /// empty mask scores all tokens.
   std::vector<uint8_t> learnt, val_learnt;
-  /// Pairs of sequences of `train` and `val` (--task dpo), and what the reference says of them:
-  /// empty until it is computed.
-  std::vector<io::PreferencePair> pairs, val_pairs;
-  ReferenceScores reference;
   bool has_val = true;
   std::string sample_prompt;  // of the data: what samples answer; "": they begin a text
   std::string description;    // one line for the user
   /// Of the token shards that are mapped into memory.
   int64_t mapped_bytes() const { return train.mapped_bytes() + val.mapped_bytes(); }
-  std::vector<std::string> notes;        // what the user should know of the data
-  std::optional<io::MaskOptions> masks;  // of a masked language model
-  std::optional<TaskRows> task;          // instead of `train` and `val`: texts with labels
-  std::optional<TaskPictures> pictures;  // the same: pictures with classes
+  std::vector<std::string> notes;            // what the user should know of the data
+  std::optional<io::MaskOptions> masks;      // of a masked language model
+  std::optional<TaskRows> task;              // instead of `train` and `val`: texts with labels
+  std::optional<TaskPictures> pictures;      // the same: pictures with classes
+  std::optional<PreferenceSet> preferences;  // the same: pairs of answers
 
   /// The tokens of the tokenizer, or the classes of pictures.
   int64_t vocabulary() const;
   std::optional<int64_t> pad_token() const;
-  /// Whether there is a task, whose metrics and whole validation data count.
+  /// Whether metrics of labels are computed, which read the whole validation data.
   bool has_task() const { return task || pictures; }
+  /// Tokens of the longest sequence where every sequence is a row or a half of it; else 0.
+  int64_t longest_sequence() const;
+  /// Writes what a checkpoint keeps of the data into a folder; null: nothing.
+  std::function<void(const fs::path& folder)> checkpoint_writer() const;
 
   /// Throws UserError, with the place, for the first token of a shard outside [0, vocabulary).
   void verify_shards(int64_t vocabulary) const;
@@ -57,7 +58,8 @@ struct Dataset {
   std::unique_ptr<io::BatchSource> val_batches(const io::BatchOptions& options) const;
   /// Batches of one pass over the training data, as num_train_epochs counts them.
   double batches_per_epoch(const io::BatchOptions& options) const;
-  /// Of the pieces of a stream that are kept while the first `rows` rows are read.
+  /// Bytes of the process that the data take beside their batches while the first `rows` rows are
+  /// read.
   int64_t cached_bytes(const io::LoaderOptions& options, int64_t rows) const;
 };
 
@@ -65,18 +67,20 @@ struct Dataset {
 bool by_document(const TrainOptions& options);
 /// Whether several documents share a row (--pack documents).
 bool packs_documents(const TrainOptions& options);
-/// Whether a row holds several sequences: packed documents, or a pair (--task dpo).
+/// Whether a row holds several sequences: packed documents, or the pair of a preference.
 bool joins_sequences(const TrainOptions& options);
 /// Returns the maximum number of tokens of a row: the context, or that of both sequences of a pair.
 int64_t row_tokens(const TrainOptions& options);
+/// Returns the tokens of a step's full rows, of all ranks; of pictures their number.
+int64_t tokens_of_step(const TrainOptions& options);
 /// Returns the maximum number of sequences in a row: of packed documents, or 2 of a pair; else 1.
 int64_t sequences_per_row(const TrainOptions& options);
 /// Returns the allowed sizes of a batch of `rows` rows (io::BatchOptions::lengths); empty: one
 /// size.
 std::vector<int64_t> batch_lengths(const TrainOptions& options, bool flat, int64_t rows);
 
-/// Where no context was given and pairs are the data: makes the context as short as the longest
-/// sequence allows, because memory is planned for it.
+/// Shortens a context that was not given to that of the longest sequence, because memory is planned
+/// for it.
 void shorten_context(TrainOptions& options, const Dataset& dataset);
 
 /// Reads, tokenises and splits as the options say. The last `val_fraction` of a text, by
@@ -87,8 +91,8 @@ void shorten_context(TrainOptions& options, const Dataset& dataset);
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder);
 /// The same for pictures.
 Dataset picture_dataset(TaskPictures pictures);
-/// The same for the files of a task, with the tokenizer in that folder. Where no context was given
-/// the options get one that the longest text needs, if that is shorter.
-Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& tokenizer_folder);
+/// The same for files of labelled texts, with the tokenizer in that folder.
+Dataset task_dataset(const TrainOptions& options, TaskFiles files,
+                     const std::string& tokenizer_folder);
 
 }  // namespace brrr::train

@@ -10,13 +10,12 @@
 #include "base/memory.h"
 #include "machine/device.h"
 #include "models/freeze.h"
-#include "models/losses/preference_loss.h"
 #include "passes/memory/rematerialize.h"
 #include "runtime/ranks/collectives.h"
 #include "train/dataset.h"
 #include "train/options/lora_options.h"
-#include "train/options/preference_options.h"
 #include "train/options/rank_options.h"
+#include "train/tasks/task_loss.h"
 #include "train/text_samples.h"
 #include "train/trainer.h"
 
@@ -166,26 +165,17 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
   const std::shared_ptr<const models::AdaptedModel> held = with_base_held(o, given);
   const models::Model& model = held ? *held : given;
   const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
-  const bool flat = trains_flat(o, model), pairs = learns_preferences(o);
-  const int64_t per_row = sequences_per_row(o);
-  // `length`: tokens of a padded row, or of a whole flat batch.
+  const TaskLoss loss(o, model);
   const auto loss_graph = [&](int64_t length) {
-    const models::FlatBinding binding{length, o.batch_size * per_row, std::nullopt, o.context};
-    Graph graph = pairs  ? model.preference_loss(binding, preference_loss_of(o))
-                  : flat ? model.flat_loss(binding)
-                         : model.loss(o.batch_size, length);
+    Graph graph = loss.training(o.batch_size, length);
     models::freeze(graph, frozen);
     return graph;
   };
   const auto eval_graph = [&](int64_t length) {
-    const models::FlatBinding binding{length, o.eval_batch_size * per_row, std::nullopt, o.context};
-    return pairs  ? model.preference_loss(binding, preference_loss_of(o))
-           : flat ? model.flat_scored(binding)
-                  : model.scored(o.eval_batch_size, length);
+    return loss.evaluation(o.eval_batch_size, length);
   };
-  const auto longest = [&](int64_t rows) { return flat ? rows * row_tokens(o) : o.context; };
   SessionOptions how = session_options(o);
-  if (pairs) how.figures = models::preference_figures();
+  how.figures = loss.figures();
   // The base of an adapter is not written, and products read it in 16 bits.
   if (model.adapted() != nullptr && how.precision == DType::bf16) how.base_dtype = DType::bf16;
   how.base_quantization = quantization_of_base(o);
@@ -194,15 +184,17 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
   if (o.ranks > 1) add_collectives(backend, o.ranks, communicator, o.overlap);
   if (communicator) how.shares.rank = communicator->rank();
   how.communicator = std::move(communicator);
-  auto session = std::make_unique<Session>(loss_graph(longest(o.batch_size)),
-                                           eval_graph(longest(o.eval_batch_size)), backend, how);
-  for (const int64_t length : batch_lengths(o, flat, o.batch_size))
-    if (length < longest(o.batch_size)) session->add_shorter(loss_graph(length));
+  auto session =
+      std::make_unique<Session>(loss_graph(loss.longest(o.batch_size)),
+                                eval_graph(loss.longest(o.eval_batch_size)), backend, how);
+  for (const int64_t length : batch_lengths(o, loss.is_flat(), o.batch_size))
+    if (length < loss.longest(o.batch_size)) session->add_shorter(loss_graph(length));
   // Tasks, packed documents and pairs are evaluated on batches of all sizes, other language models
   // on windows.
   if (learns_labels(o) || joins_sequences(o))
-    for (const int64_t length : batch_lengths(o, flat, o.eval_batch_size))
-      if (length < longest(o.eval_batch_size)) session->add_shorter_evaluation(eval_graph(length));
+    for (const int64_t length : batch_lengths(o, loss.is_flat(), o.eval_batch_size))
+      if (length < loss.longest(o.eval_batch_size))
+        session->add_shorter_evaluation(eval_graph(length));
   if (o.writes_samples()) session->add_decode(sampling_graph(o, model));
   return session;
 }

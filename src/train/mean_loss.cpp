@@ -15,7 +15,6 @@
 #include "machine/process.h"
 #include "runtime/ranks/shared_work.h"
 #include "train/parts.h"
-#include "train/tasks/picture_data.h"
 
 namespace brrr::train {
 namespace {
@@ -179,6 +178,7 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   for (double& total : totals) total /= static_cast<double>(std::max<int64_t>(1, score.tokens));
   score.loss = totals[0];
   for (size_t k = 0; k < figures.size(); ++k) score.metrics.push_back({figures[k], totals[1 + k]});
+  if (!figures.empty()) score.decided_by = "loss";
   if (task != nullptr) score.metrics = task->results();
   score.set = set.str();
   return score;
@@ -255,8 +255,7 @@ Score evaluate(Session& session, const models::Model& model, const Dataset& data
   Score score = score_of(
       session, model, [&](const io::BatchOptions& l) { return data.val_batches(l); }, options,
       batches, task.get(), communicator);
-  score.decided_by = options.metric_for_best_model;
-  if (score.decided_by.empty() && learns_preferences(options)) score.decided_by = "loss";
+  if (!options.metric_for_best_model.empty()) score.decided_by = options.metric_for_best_model;
   return score;
 }
 

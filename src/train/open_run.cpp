@@ -2,7 +2,10 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/human.h"
+#include "base/pace.h"
+#include "machine/process.h"
 #include "models/adapters/adapted_model.h"
 #include "models/initialise.h"
 #include "runtime/ranks/shared_work.h"
@@ -116,28 +119,30 @@ void OpenRun::start_loader() {
   loader_.emplace(std::move(batches), l);
 }
 
-ReferenceData OpenRun::reference_data() const {
-  const io::LoaderOptions l = loader_options(options_, *model_);
-  ReferenceData data{.train = dataset_.batches(l)->fingerprint(),
-                     .train_pairs = dataset_.pairs.size(),
-                     .validation_pairs = dataset_.val_pairs.size()};
-  if (dataset_.has_val) data.validation = dataset_.val_batches(l)->fingerprint();
-  return data;
-}
-
 void OpenRun::make_reference() {
-  say_(fmt::format("computing the reference's log probabilities of {}",
-                   counted(std::ssize(dataset_.pairs) + std::ssize(dataset_.val_pairs), "pair")));
-  const io::LoaderOptions l = evaluation_options(options_, *model_);
-  ReferenceScores scores;
-  scores.train = log_probabilities(*session_, dataset_.batches(l), l, dataset_.pairs.size(),
-                                   communicator_.get());
-  if (dataset_.has_val)
-    scores.validation = log_probabilities(*session_, dataset_.val_batches(l), l,
-                                          dataset_.val_pairs.size(), communicator_.get());
-  dataset_.reference = std::move(scores);
-  reference_data_ = reference_data();
-  start_loader();  // what was read ahead does not have them
+  PreferenceSet& preferences = *dataset_.preferences;
+  const int64_t pairs = preferences.pairs();
+  say_(fmt::format("computing the reference's log probabilities of {}", counted(pairs, "pair")));
+  constexpr double kSecondsBetweenLines = 5;
+  const Stopwatch whole;
+  Stopwatch since_line;
+  TimeLeft left(pairs);
+  ReferencePass pass{*session_, evaluation_options(options_, *model_), communicator_.get()};
+  pass.stops = [] { return machine::SignalGuard::received() != 0; };
+  pass.progress = [&](int64_t done) {
+    left.note(done);
+    if (since_line.seconds() < kSecondsBetweenLines || done == pairs) return;
+    since_line.restart();
+    const std::optional<double> seconds = left.seconds();
+    say_(fmt::format("reference {}/{}{}", with_commas(done), counted(pairs, "pair"),
+                     seconds ? " | eta " + format_duration(*seconds) : ""));
+  };
+  if (!preferences.compute_reference(pass)) {
+    is_stopped_ = true;
+    return;
+  }
+  say_(fmt::format("reference: {} in {}", counted(pairs, "pair"), duration_text(whole.seconds())));
+  start_loader();  // batches that were read ahead lack the reference
 }
 
 void OpenRun::initialise() {
@@ -152,15 +157,14 @@ void OpenRun::initialise() {
   if (!made.empty())
     say_(fmt::format("note: these parameters are new, not in the model: {}", listed(made)));
   start_from_.reset();
-  if (learns_preferences(options_)) make_reference();
+  if (dataset_.preferences) make_reference();
 }
 
 void OpenRun::load(const fs::path& checkpoint) {
   state_ = load_checkpoint(checkpoint, session_->engine(), *model_, options_.optim);
   restore_loader();
-  if (!learns_preferences(options_)) return;
-  reference_data_ = reference_data();
-  dataset_.reference = read_reference(checkpoint / kReferenceFile, reference_data_);
+  if (!dataset_.preferences) return;
+  dataset_.preferences->read_reference(checkpoint / kReferenceFile);
   start_loader();
   restore_loader();
 }
@@ -185,12 +189,13 @@ const std::vector<io::Batch>& OpenRun::next_batches() {
 }
 
 StepResult OpenRun::step(Timeline* timeline, std::optional<double> rate) {
+  BRRR_CHECK(!is_stopped_, "a step of a run that a signal has stopped");
   next_batches();
   const StepResult result =
       session_->step(state_.step, batches_, rate.value_or(scheduled_rate()), timeline);
   content_ = {};
   for (const io::Batch& batch : batches_) {
-    const BatchContent content = content_of(batch, options_.context);
+    const BatchContent content = content_of(batch, options_);
     content_.tokens += content.tokens;
     content_.rows += content.rows;
   }
@@ -224,10 +229,7 @@ ModelParts OpenRun::parts() const {
 void OpenRun::save_checkpoint_in(const fs::path& run) {
   note_loader();
   session_->share_buffers();  // each rank writes some of them
-  if (!learns_preferences(options_)) return save_checkpoint(run, parts(), options_, state_);
-  save_checkpoint(run, parts(), options_, state_, [this](const fs::path& folder) {
-    write_reference(folder / kReferenceFile, dataset_.reference, reference_data_);
-  });
+  save_checkpoint(run, parts(), options_, state_, dataset_.checkpoint_writer());
 }
 
 void OpenRun::keep_in(PeerCheckpoints& peers) {

@@ -40,7 +40,9 @@ class OpenRun {
   /// Compiles the programs within the memory limit (--fit may change options()) and allocates
   /// their memory. Throws UserError (exit 3) where they do not fit.
   void compile();
-  /// Random weights, or those of --init-from. Once, after compile().
+  /// Random weights, or those of --init-from, and what the loss needs of the model that the run
+  /// starts from. Once, after compile(). A signal (machine::SignalGuard) stops it, and no step may
+  /// follow.
   void initialise();
   /// Weights, moments, step and position in the data of a checkpoint of this run. After compile().
   void load(const fs::path& checkpoint);
@@ -85,9 +87,8 @@ class OpenRun {
   void start_loader();
   void restore_loader();
   void note_loader();
-  /// What the reference says of the pairs is computed, or read from a checkpoint.
+  /// Computes what the reference says of the pairs.
   void make_reference();
-  ReferenceData reference_data() const;
 
   TrainOptions options_;
   std::optional<ResumePoint> resume_;
@@ -97,7 +98,6 @@ class OpenRun {
   std::string chat_template_;                  // the same
   std::string generation_config_;              // of the model that the run goes on from
   io::AdapterBase adapter_base_;               // of a run that trains an adapter
-  ReferenceData reference_data_;               // of a run on preferences
   Dataset dataset_;
   models::ModelPtr model_;
   std::unique_ptr<Session> session_;
@@ -108,6 +108,7 @@ class OpenRun {
   std::vector<io::Batch> batches_;
   BatchContent content_;
   TrainerState state_;
+  bool is_stopped_ = false;  // by a signal in initialise()
 };
 
 }  // namespace brrr::train

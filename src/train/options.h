@@ -15,6 +15,7 @@
 #include "base/options.h"
 #include "models/model.h"
 #include "passes/precision/precision.h"
+#include "train/tasks/train_task.h"
 
 namespace brrr::train {
 
@@ -34,17 +35,15 @@ struct TrainOptions {
   double val_fraction = 0.1;          // last part of the text kept for validation, in [0, 1)
                                       // (of a task's rows every tenth)
 
-  // Tasks of encoders; `data` and `val_data` are then files of rows.
-  /// "classify", "regress", "tokens" of texts, "images", "chat": conversations, "dpo": pairs of
-  /// answers; "": text.
-  std::string task;
+  // Tasks; all but `text` read `data` and `val_data` as files of their own (train_task.h).
+  TrainTask task = TrainTask::text;
   std::string chat_template;  // file with the template of conversations; "": the model's
   std::string text_column, text2_column, label_column;  // names, or numbers from 1; "": by the file
-  bool any_labels = false;        // labels that look like numbers or ids are classes all the same
-  std::string header = "auto";    // of those files: auto, yes, no
+  bool any_labels = false;        // labels that look like numbers or ids are classes nevertheless
+  std::string header = "auto";    // whether files of labels have one: auto, yes, no
   std::string quoting = "auto";   // auto, csv, none
-  bool truncate = true;           // texts that are longer than the context are cut
-  double mlm_probability = 0.15;  // that a token of a masked language model is to be told
+  bool truncate = true;           // texts longer than the context are truncated
+  double mlm_probability = 0.15;  // of masking a token, for masked language models
   bool whole_word_mask = false;   // masks whole words
 
   // Training on pictures with classes.
@@ -191,17 +190,15 @@ struct TrainOptions {
   }
 };
 
-/// Whether a run learns from conversations.
-inline bool learns_chat(const TrainOptions& options) { return options.task == "chat"; }
-/// Whether it learns from pairs of answers, of which one is preferred.
-inline bool learns_preferences(const TrainOptions& options) { return options.task == "dpo"; }
-/// Whether it learns from what a chat template writes.
+inline const TaskTraits& traits_of(const TrainOptions& options) { return traits_of(options.task); }
+/// Whether a chat template writes what the run learns.
 inline bool renders_conversations(const TrainOptions& options) {
-  return learns_chat(options) || learns_preferences(options);
+  return traits_of(options).renders_conversations();
 }
-/// Whether it learns from labels: of texts or of pictures.
-inline bool learns_labels(const TrainOptions& options) {
-  return !options.task.empty() && !renders_conversations(options);
+/// Whether the run learns labels, of texts or of pictures.
+inline bool learns_labels(const TrainOptions& options) { return traits_of(options).has_labels(); }
+inline bool learns_pictures(const TrainOptions& options) {
+  return traits_of(options).data == TaskData::pictures;
 }
 
 /// A tokenizer that is learnt from the text, and how many entries it gets: "bpe:N", "wordpiece:N".
@@ -220,7 +217,7 @@ std::vector<const models::Preset*> presets();
 
 const models::Preset& find_preset(const std::string& name);
 /// What --init-from means where no preset is named.
-const models::Preset& preset_for_fine_tuning(const std::string& task);
+const models::Preset& preset_for_fine_tuning(TrainTask task);
 
 /// Whether the option is asked anew each time, and never taken from the record of a run.
 bool is_per_call(std::string_view name);

@@ -62,11 +62,11 @@ bool trains_flat(const TrainOptions& o, const models::Model& model) {
   if (model.task().head == models::Head::next_token && !joins_sequences(o)) return false;
   const Backend backend = machine::backend_for(o.device);
   const bool runs = runs_ragged_attention(backend, true);
-  if (!runs && learns_preferences(o))
+  if (!runs && traits_of(o).sequences_per_row > 1)
     user_error(
-        "--task dpo: the device {} has no kernels for attention within the sequences of a pair; "
+        "--task {}: the device {} has no kernels for attention within the sequences of a pair; "
         "use --device cpu",
-        backend.name);
+        o.task, backend.name);
   if (!runs && packs_documents(o))
     user_error(
         "--pack documents: the device {} has no kernels for attention within documents; use "
@@ -75,10 +75,10 @@ bool trains_flat(const TrainOptions& o, const models::Model& model) {
   return runs;
 }
 
-BatchContent content_of(const io::Batch& b, int64_t context) {
+BatchContent content_of(const io::Batch& b, const TrainOptions& o) {
   const bool is_flat = !b.ids("starts").empty();
   if (!is_flat && b.ids("lengths").empty())
-    return {b.count, static_cast<double>(b.count) / static_cast<double>(context)};
+    return {b.count, static_cast<double>(b.count) / static_cast<double>(o.context)};
   BatchContent content;
   for (const io::Batch::Row& row : b.rows(1)) {
     // An empty padded row has one token; a text has at least its special tokens.
@@ -86,7 +86,7 @@ BatchContent content_of(const io::Batch& b, int64_t context) {
     content.tokens += static_cast<int64_t>(row.tokens);
     content.rows += 1;
   }
-  if (!b.values("reference").empty()) content.rows /= 2;  // pairs
+  content.rows /= static_cast<double>(traits_of(o).sequences_per_row);
   return content;
 }
 

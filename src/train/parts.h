@@ -26,9 +26,9 @@ bool trains_flat(const TrainOptions& options, const models::Model& model);
 /// What a batch holds besides padding: tokens (of a causal model those with a target), and rows.
 struct BatchContent {
   int64_t tokens = 0;
-  double rows = 0;  // of a causal model rows of the whole context, or sequences, or pairs
+  double rows = 0;  // windows of the whole context, or sequences, or pairs of them
 };
-BatchContent content_of(const io::Batch& batch, int64_t context);
+BatchContent content_of(const io::Batch& batch, const TrainOptions& options);
 
 /// How the options ask for steps to be compiled and run.
 SessionOptions session_options(const TrainOptions& options);

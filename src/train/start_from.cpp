@@ -43,8 +43,9 @@ void adopt_definition(TrainOptions& o, const models::Model& model, const std::st
 
 void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
   const std::string folder = model.folder.string();
-  // Dropout would let log probabilities differ from the reference's before anything is learnt.
-  if (!o.was_given("dropout")) o.dropout = learns_preferences(o) ? 0 : model.definition->dropout();
+  // With dropout, log probabilities would differ from the reference's before anything is learnt.
+  if (!o.was_given("dropout"))
+    o.dropout = traits_of(o).has_reference ? 0 : model.definition->dropout();
   if (o.was_given("tokenizer") && !model.tokenizer)
     usage_error("--tokenizer {}: the model in {} sees pictures and has no tokenizer", o.tokenizer,
                 folder);
@@ -58,7 +59,7 @@ void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
 }
 
 models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions& o) {
-  const models::ModelPtr definition = o.was_given("dropout") || learns_preferences(o)
+  const models::ModelPtr definition = o.was_given("dropout") || traits_of(o).has_reference
                                           ? model.definition->with_dropout(o.dropout)
                                           : model.definition;
   return with_adapter(o, definition, model.weights.get(), model.quantized.get());

@@ -59,6 +59,10 @@ class Trainer {
     compile();
     open_run_folder();
     load_weights();
+    if (result_.signal != 0) {
+      result_.options = options_;
+      return std::move(result_);
+    }
     const machine::SignalGuard signals(
         "saving after this step; press Ctrl-C again to quit without saving");
     loop();
@@ -165,13 +169,25 @@ class Trainer {
     write_file_atomically(result_.run_dir / "train_config.json", to_json(options_));
   }
 
+  // Of several ranks, all stop when one of them got a signal.
+  void initialise() {
+    const machine::SignalGuard signals(
+        "stopping before the first step; press Ctrl-C again to quit at once");
+    open_->initialise();
+    result_.signal = machine::SignalGuard::received();
+    if (is_alone()) return;
+    for (const int told : communicator_->gather_values(result_.signal))
+      if (result_.signal == 0) result_.signal = told;
+  }
+
   void load_weights() {
     if (elastic_.goes_on_from_memory()) {
       elastic_.load(*open_);
     } else if (resume_) {
       open_->load(resume_->checkpoint);
     } else {
-      open_->initialise();
+      initialise();
+      if (result_.signal != 0) return;
       if (writes()) log_.emplace(result_.run_dir, options_, open_->model().sizes(), nullptr);
       elastic_.publish(result_.run_dir.string());
       return;
@@ -223,7 +239,7 @@ class Trainer {
     if (!wants_lines()) p.plain_interval_seconds = 30;  // a slow run is not silent for long
     p.lines = wants_lines();
     if (options_.disable_tqdm) p.is_terminal = false;
-    if (open_->dataset().pictures) p.rate_unit = "images/s";
+    if (learns_pictures(options_)) p.rate_unit = "images/s";
     progress_.emplace(std::move(p));
     watch_.emplace(health_options(), observer_, [this](const HealthNote& note) { say_note(note); });
     const std::string machine = fmt::format("{}, {} of {}", session().engine().backend().name,

@@ -78,6 +78,62 @@ TEST_F(ChatTraining, ResumedRunsHaveTheSameBits) {
             read_file(path("whole") / "model.safetensors"));
 }
 
+// The figures of train for its validation file.
+TEST_F(ChatTraining, EvalGivesTheLossOfTheAssistantsTurns) {
+  std::string lines;
+  for (int i = 0; i < 9; ++i)
+    lines += fmt::format(
+        "{{\"messages\": [{{\"role\": \"user\", \"content\": \"say {0}\"}}, "
+        "{{\"role\": \"assistant\", \"content\": \"no\", \"weight\": 0}}, "
+        "{{\"role\": \"user\", \"content\": \"again\"}}, "
+        "{{\"role\": \"assistant\", \"content\": \"yes, {1}\"}}]}}\n",
+        i, std::string(static_cast<size_t>(i), 'x'));
+  const std::string held = path("held.jsonl").string();
+  write_file_atomically(held, lines);
+  const auto trained = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> all{"--val-data", held, "--eval-batches", "0",
+                                 "--samples",  "0",  "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_EQ(run(learn(name, all)), 0) << err_;
+    return json();
+  };
+  const auto expect_equal = [&](const std::vector<std::string>& args, const auto& reported) {
+    ASSERT_EQ(run(args), 0) << err_;
+    EXPECT_NEAR(json()["loss"].template get<double>(), reported["val_loss"].template get<double>(),
+                1e-6);
+    EXPECT_EQ(json()["tokens"], reported["val_tokens"]);
+  };
+  const auto full = trained("full", {});
+  const std::string model = path("full").string(), chat = path("chat.jinja").string();
+  expect_equal({"eval", model, "--data", held, "--json"}, full);
+  expect_equal({"eval", model, held, "--batch-size", "3", "--json"}, full);
+  const auto lora = trained("lora", {"--lora-r", "4", "--lora-dropout", "0.2"});
+  expect_equal({"eval", path("lora").string(), "--data", held, "--json"}, lora);
+  expect_equal({"eval", path("base").string(), "--adapter", path("lora").string(), "--data", held,
+                "--chat-template", chat, "--json"},
+               lora);
+  ASSERT_EQ(run({"eval", model, held}), 0) << err_;
+  EXPECT_NE(out_.find("of the assistant in "), std::string::npos) << out_;
+  const std::vector<std::string> two{"launch", "-n",           "2", "eval",  model, "--data",
+                                     held,     "--batch-size", "2", "--json"};
+  expect_equal(two, full);
+
+  const auto refused = [&](const std::vector<std::string>& args, const char* why, int code) {
+    EXPECT_EQ(run(args), code) << why;
+    EXPECT_NE(err_.find(why), std::string::npos) << err_;
+  };
+  write_file_atomically(path("rows.jsonl"), "{\"text\": \"a text that is long enough\"}\n");
+  refused({"eval", model, "--data", path("rows.jsonl").string()}, "for rows of text take --text",
+          2);
+  EXPECT_EQ(run({"eval", model, path("rows.jsonl").string()}), 0) << err_;
+  refused({"eval", model, path("rows.jsonl").string(), "--chat-template", chat},
+          "--chat-template is for a .jsonl file of conversations", 2);
+  refused({"eval", model, held, "--dpo-beta", "0.2"}, "--dpo-beta is for a .jsonl file of pairs",
+          2);
+  refused({"eval", path("base").string(), held}, "has no chat template", 1);
+  refused({"eval", model, held, "--context", "8"}, "no conversation fits into the context", 1);
+}
+
 TEST_F(ChatTraining, BadInputIsRefused) {
   const auto refused = [&](const std::vector<std::string>& args, const char* why, int code) {
     EXPECT_EQ(run(args), code);

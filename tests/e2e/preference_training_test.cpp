@@ -1,7 +1,10 @@
 // train --task dpo: preferred answers gain on the others, from a loss of log 2; resumed runs, other
 // portions of a step and several ranks have the same bits or numbers.
 
+#include <unistd.h>
+
 #include <cmath>
+#include <csignal>
 
 #include "e2e/run.h"
 
@@ -91,6 +94,7 @@ TEST_F(PreferenceTraining, PreferredAnswersGain) {
     EXPECT_NE(err_.find("computing the reference's log probabilities of 60 pairs"),
               std::string::npos)
         << err_;
+    EXPECT_NE(err_.find("reference: 60 pairs in "), std::string::npos) << err_;
     const std::vector<double> losses = series(name, "loss"),
                               margins = series(name, "rewards/margins"),
                               evaluated = series(name, "rewards/margins", "val_loss");
@@ -154,6 +158,83 @@ TEST_F(PreferenceTraining, RanksHaveTheSameBits) {
     EXPECT_EQ(series("two", figure, "val_loss"), series("one", figure, "val_loss")) << figure;
   EXPECT_EQ(read_file(path("two") / "adapter_model.safetensors"),
             read_file(path("one") / "adapter_model.safetensors"));
+}
+
+TEST_F(PreferenceTraining, ASignalStopsTheReferencePass) {
+  std::string lines;
+  for (int i = 0; i < 4000; ++i)
+    lines +=
+        fmt::format("{{\"prompt\": \"{0}\", \"chosen\": \"yes {0}\", \"rejected\": \"no\"}}\n", i);
+  write_file_atomically(path("many.jsonl"), lines);
+  Child child(path("."), prefer("stopped", {"--data", path("many.jsonl").string(), "--batch-size",
+                                            "1", "--eval-batch-size", "1"}));
+  const double begin = now_seconds();
+  while (!fs::exists(path("stopped") / "train_config.json")) {
+    ASSERT_LT(now_seconds() - begin, 120);
+    ::usleep(2000);
+  }
+  ::usleep(50'000);
+  child.send(SIGINT);
+  ASSERT_EQ(child.wait(), 128 + SIGINT) << child.err();
+  for (const char* part :
+       {"stopping before the first step", "stopped by a signal before the first"})
+    EXPECT_NE(child.err().find(part), std::string::npos) << child.err();
+  EXPECT_EQ(child.err().find("reference: 4,000 pairs"), std::string::npos) << child.err();
+  EXPECT_FALSE(fs::exists(path("stopped") / "adapter_model.safetensors"));
+  EXPECT_FALSE(fs::exists(path("stopped") / "log.jsonl"));
+  ASSERT_EQ(run(prefer("stopped", {"--overwrite"})), 0) << err_;
+}
+
+TEST_F(PreferenceTraining, PlansAndProfilesCountBothSequences) {
+  std::vector<std::string> args = prefer("none", {"--context", "32", "--json"});
+  args[0] = "plan";
+  args.insert(args.begin() + 1, "--no-measure");
+  ASSERT_EQ(run(args), 0) << err_;
+  EXPECT_EQ(json()["tokens_per_step"], 4 * 2 * 32);
+  args[0] = "profile";
+  args[1] = "--no-advice";
+  put_options(args, {"--seconds", "0"});
+  ASSERT_EQ(run(args), 0) << err_;
+  EXPECT_EQ(json()["tokens_per_step"], 4 * 2 * 32);
+  std::erase(args, "--data");
+  std::erase(args, path("pairs.jsonl").string());
+  EXPECT_EQ(run(args), 2) << err_;
+}
+
+// The figures of train for its validation file.
+TEST_F(PreferenceTraining, EvalScoresPairsAgainstTheBase) {
+  std::string lines;
+  for (int i = 0; i < 7; ++i)
+    lines +=
+        fmt::format("{{\"prompt\": \"say {0}\", \"chosen\": \"yes {1}\", \"rejected\": \"no\"}}\n",
+                    i, std::string(static_cast<size_t>(i), 'x'));
+  const std::string held = path("held.jsonl").string(), base = path("base").string();
+  write_file_atomically(held, lines);
+  for (const auto& [name, options] : {std::pair<const char*, std::vector<std::string>>{"lora", {}},
+                                      {"ipo", {"--dpo-loss", "ipo", "--dpo-beta", "0.5"}},
+                                      {"saved", {"--lora-modules-to-save", "wte"}}}) {
+    std::vector<std::string> more{"--val-data", held, "--eval-batches", "0", "--json"};
+    more.insert(more.end(), options.begin(), options.end());
+    ASSERT_EQ(run(prefer(name, more)), 0) << err_;
+    const auto reported = json();
+    const bool is_ipo = std::string(name) == "ipo";
+    for (std::vector<std::string> args :
+         {std::vector<std::string>{"eval", path(name).string(), "--data", held, "--json"},
+          {"eval", base, "--adapter", path(name).string(), "--data", held, "--chat-template",
+           path("chat.jinja").string(), "--batch-size", "3", "--json"}}) {
+      if (is_ipo) args.insert(args.end(), options.begin(), options.end());
+      ASSERT_EQ(run(args), 0) << err_;
+      EXPECT_NEAR(json()["loss"].get<double>(), reported["val_loss"].get<double>(), 1e-5) << name;
+      EXPECT_EQ(json()["pairs"], 7);
+      for (const char* figure : kFigures)
+        EXPECT_NEAR(json()[figure].get<double>(), series(name, figure, "val_loss").back(), 1e-4)
+            << name << " " << figure;
+      EXPECT_EQ(json()["reference"], base);
+    }
+  }
+  EXPECT_EQ(run({"eval", base, held, "--chat-template", path("chat.jinja").string()}), 2);
+  EXPECT_NE(err_.find("scored against a reference, the base of an adapter"), std::string::npos)
+      << err_;
 }
 
 TEST_F(PreferenceTraining, BadInputIsRefused) {

@@ -97,7 +97,7 @@ TEST_F(Words, DefaultsOfEveryVerbWorkWithEveryPreset) {
     const int code = run({"bench", "decode", "--preset", name, "--seconds", "0"});
     EXPECT_EQ(code == 0, generates) << name << ": " << err_;
     EXPECT_TRUE(generates || says("does not generate text")) << err_;
-    if (!is_long() || o.task == "images") continue;  // pictures have no default
+    if (!is_long() || o.task == train::TrainTask::images) continue;  // pictures have no default
     EXPECT_EQ(run({"profile", "--preset", name, "--seconds", "0", "--no-advice"}), 0)
         << name << ": " << err_;
     EXPECT_EQ(run({"train", "--preset", name, "--max-steps", "1", "--eval-batches", "1",

@@ -25,11 +25,11 @@ constexpr const char* kPlain =
 class ChatData : public testing::Test {
  protected:
   io::ChatTemplate chat(const std::string& text) { return {text, "the template", folder_.path()}; }
-  ConversationFile read(const std::string& lines) {
+  RowFile<Conversation> read(const std::string& lines) {
     write_file_atomically(folder_ / "c.jsonl", lines);
     return read_conversations(folder_ / "c.jsonl");
   }
-  Conversation one(const std::string& line) { return read(line + "\n").conversations.at(0); }
+  Conversation one(const std::string& line) { return read(line + "\n").rows.at(0); }
   /// The texts that are learnt, with byte tokens.
   std::string learnt_of(const EncodedConversation& e) {
     std::string text;
@@ -93,6 +93,45 @@ TEST_F(ChatData, OfAPromptWithACompletionTheCompletionIsLearnt) {
   }
 }
 
+// The marks of OpenAI's fine-tuning format and of axolotl.
+TEST_F(ChatData, AnswersThatAreMarkedSoAreNotLearnt) {
+  const auto turns = [](const std::string& first, const std::string& second) {
+    return fmt::format(
+        R"({{"messages": [{{"role": "user", "content": "a", "weight": 0}},)"
+        R"( {{"role": "assistant", "content": "bc"{}}}, {{"role": "user", "content": "d"}},)"
+        R"( {{"role": "assistant", "content": "ef"{}}}]}})",
+        first, second);
+  };
+  for (const char* text : {kMarked, kPlain}) {
+    const io::ChatTemplate t = chat(text);
+    const ConversationEncoder encoder(t, *bytes_, 100);
+    const auto learnt = [&](const std::string& first, const std::string& second) {
+      return learnt_of(encoder.encode(one(turns(first, second))).at(0));
+    };
+    EXPECT_EQ(learnt(R"(, "weight": 0)", ""), "ef.");
+    EXPECT_EQ(learnt(R"(, "weight": 1)", R"(, "weight": 0)"), "bc.");
+    EXPECT_EQ(learnt(R"(, "weight": 0.0)", R"(, "weight": 1.0)"), "ef.");
+    EXPECT_EQ(learnt(R"(, "train": false)", R"(, "train": true)"), "ef.");
+    EXPECT_EQ(learnt("", R"(, "train": false, "weight": 0)"), "bc.");
+    EXPECT_EQ(learnt(R"(, "train": null)", R"(, "weight": null)"), "bc.ef.");
+    // The parts of a conversation that is divided keep their marks; one that teaches nothing is
+    // left out.
+    const auto parts =
+        ConversationEncoder(t, *bytes_, 30).encode(one(turns(R"(, "weight": 0)", "")));
+    ASSERT_EQ(parts.size(), 1u);
+    EXPECT_EQ(text_of(parts[0]), "<user>d.<assistant>ef.");
+    EXPECT_EQ(learnt_of(parts[0]), "ef.");
+    // An answer that is asked by a prompt.
+    EXPECT_EQ(learnt_of(encoder
+                            .encode(one(R"({"prompt": "a", "completion": [)"
+                                        R"({"role": "assistant", "content": "bc", "weight": 0},)"
+                                        R"( {"role": "user", "content": "d"},)"
+                                        R"( {"role": "assistant", "content": "e"}]})"))
+                            .at(0)),
+              "e.");
+  }
+}
+
 TEST_F(ChatData, LongConversationsAreDividedBetweenExchanges) {
   const Conversation c = one(kTwoTurns);
   for (const char* text : {kMarked, kPlain}) {
@@ -145,6 +184,23 @@ TEST_F(ChatData, LinesThatTeachNothingAreRefused) {
            {messages(user), "no message of the assistant"},
            {R"({"prompt": "a", "completion": ""})", "message 2 (assistant) is empty"},
            {R"({"prompt": "a", "completion": "b", "tools": 5})", "expected a list of tools"},
+           {messages(user + R"(,{"role": "assistant", "content": "b", "weight": 2})"),
+            "message 2 (assistant) has \"weight\" 2; expected 0 (not learnt) or 1"},
+           {messages(user + R"(,{"role": "assistant", "content": "b", "weight": 0.5})"),
+            "has \"weight\" 0.5; expected 0"},
+           {messages(user + R"(,{"role": "assistant", "content": "b", "weight": true})"),
+            "has \"weight\" True; expected 0"},
+           {messages(user + R"(,{"role": "assistant", "content": "b", "train": "no"})"),
+            "message 2 (assistant) has \"train\" 'no'; expected true or false (not learnt)"},
+           {messages(user +
+                     R"(,{"role": "assistant", "content": "b", "train": true, "weight": 0})"),
+            "contradict each other"},
+           {messages(R"({"role": "user", "content": "a", "train": true},)" + answer),
+            "message 1 (user) has \"train\" True, but only messages of the assistant are learnt"},
+           {messages(R"({"role": "user", "content": "a", "weight": 1},)" + answer),
+            "message 1 (user) has \"weight\" 1, but only"},
+           {messages(user + R"(,{"role": "assistant", "content": "b", "weight": 0})"),
+            "every message of the assistant has \"weight\": 0 or \"train\": false"},
            {"{", "not valid JSON"}}) {
     EXPECT_USER_ERROR(read(good + bad.first + "\n"), bad.second);
     EXPECT_USER_ERROR(read(good + bad.first + "\n"), "c.jsonl: line 2");

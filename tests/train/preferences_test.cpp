@@ -22,14 +22,14 @@ class PreferenceFiles : public testing::Test {
   void SetUp() override {
     io::make_byte_tokenizer()->save(folder_.path());
     write_file_atomically(folder_ / "chat.jinja", kPairTemplate);
-    options_.task = "dpo";
+    options_.task = TrainTask::dpo;
     options_.data = {(folder_ / "pairs.jsonl").string()};
     options_.chat_template = (folder_ / "chat.jinja").string();
     options_.context = 64;
     options_.val_fraction = 0.5;
   }
   void write(const std::string& lines) { write_file_atomically(folder_ / "pairs.jsonl", lines); }
-  PreferenceFile read(const std::string& lines) {
+  RowFile<Preference> read(const std::string& lines) {
     write(lines);
     return read_preferences(folder_ / "pairs.jsonl");
   }
@@ -39,11 +39,12 @@ class PreferenceFiles : public testing::Test {
   }
   /// The text of a document; with `scored` that of its targets alone.
   static std::string text_of(const Dataset& d, const io::Document& document, bool scored = false) {
+    const PreferencePart& part = d.preferences->train;
     std::vector<int32_t> ids(static_cast<size_t>(document.end - document.begin));
-    d.train.read(document.begin, ids);
+    part.tokens.read(document.begin, ids);
     std::string text;
     for (size_t i = 0; i < ids.size(); ++i)
-      if (!scored || d.learnt[static_cast<size_t>(document.begin) + i] != 0)
+      if (!scored || part.learnt[static_cast<size_t>(document.begin) + i] != 0)
         text += static_cast<char>(ids[i]);
     return text;
   }
@@ -62,11 +63,11 @@ const char* const kImplicitPair =
 TEST_F(PreferenceFiles, AllFormsSayTheSame) {
   for (const char* line : {kTextPair, kMessagePair, kImplicitPair}) {
     const Dataset d = data(std::string(line) + "\n");
-    ASSERT_EQ(d.pairs.size(), 1u);
-    EXPECT_EQ(text_of(d, d.pairs[0].chosen), "<u>a.<a>bc.");
-    EXPECT_EQ(text_of(d, d.pairs[0].chosen, true), "bc.");
-    EXPECT_EQ(text_of(d, d.pairs[0].rejected), "<u>a.<a>d.");
-    EXPECT_EQ(text_of(d, d.pairs[0].rejected, true), "d.");
+    ASSERT_EQ(d.preferences->train.pairs.size(), 1u);
+    EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].chosen), "<u>a.<a>bc.");
+    EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].chosen, true), "bc.");
+    EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].rejected), "<u>a.<a>d.");
+    EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].rejected, true), "d.");
     EXPECT_FALSE(d.has_val);
     EXPECT_EQ(d.sample_prompt, "<u>a.<a>");
   }
@@ -80,15 +81,27 @@ TEST_F(PreferenceFiles, OfLongPromptsTheLastAnswerIsCompared) {
            R"( "rejected": [{"role": "system", "content": "S"}, {"role": "user", "content": "a"},)"
            R"( {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"},)"
            R"( {"role": "assistant", "content": "ef"}]})");
-  EXPECT_EQ(text_of(d, d.pairs[0].chosen), "<s>S.<u>a.<a>b.<u>c.<a>d.");
-  EXPECT_EQ(text_of(d, d.pairs[0].chosen, true), "d.");
-  EXPECT_EQ(text_of(d, d.pairs[0].rejected, true), "ef.");
+  EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].chosen), "<s>S.<u>a.<a>b.<u>c.<a>d.");
+  EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].chosen, true), "d.");
+  EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].rejected, true), "ef.");
+}
+
+TEST_F(PreferenceFiles, AnswersThatAreMarkedSoAreNotCompared) {
+  const Dataset d =
+      data(R"({"prompt": "a", "chosen": [{"role": "assistant", "content": "b", "weight": 0},)"
+           R"( {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}],)"
+           R"( "rejected": "e"})");
+  EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].chosen), "<u>a.<a>b.<u>c.<a>d.");
+  EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].chosen, true), "d.");
+  EXPECT_USER_ERROR(data(R"({"prompt": "a", "rejected": "b",)"
+                         R"( "chosen": [{"role": "assistant", "content": "b", "train": false}]})"),
+                    "line 1, chosen: every message of the assistant");
 }
 
 TEST_F(PreferenceFiles, EverySecondPairValidates) {
   const Dataset d = data(fmt::format("{0}\n{0}\n\n{0}\n", kTextPair));
-  EXPECT_EQ(d.pairs.size(), 2u);
-  EXPECT_EQ(d.val_pairs.size(), 1u);
+  EXPECT_EQ(d.preferences->train.pairs.size(), 2u);
+  EXPECT_EQ(d.preferences->validation.pairs.size(), 1u);
   EXPECT_TRUE(d.has_val);
   EXPECT_NE(d.description.find("2 pairs for training and 1 for validation"), std::string::npos)
       << d.description;
@@ -97,8 +110,8 @@ TEST_F(PreferenceFiles, EverySecondPairValidates) {
 TEST_F(PreferenceFiles, LongSequencesLoseTheirEnd) {
   options_.context = 9;  // ten ids with the last target
   Dataset d = data(R"({"prompt": "a", "chosen": "bcdefgh", "rejected": "d"})");
-  EXPECT_EQ(text_of(d, d.pairs[0].chosen), "<u>a.<a>bc");
-  EXPECT_EQ(text_of(d, d.pairs[0].rejected), "<u>a.<a>d.");
+  EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].chosen), "<u>a.<a>bc");
+  EXPECT_EQ(text_of(d, d.preferences->train.pairs[0].rejected), "<u>a.<a>d.");
   ASSERT_FALSE(d.notes.empty());
   EXPECT_NE(d.notes[0].find("1 pair longer than the context of 9 tokens lost the end"),
             std::string::npos)
@@ -107,7 +120,7 @@ TEST_F(PreferenceFiles, LongSequencesLoseTheirEnd) {
   const std::string equal = R"({"prompt": "a", "chosen": "bcdefgh", "rejected": "bcdeeee"})",
                     prompt = R"({"prompt": "aaaaaaaaa", "chosen": "b", "rejected": "c"})";
   d = data(fmt::format("{}\n{}\n{}\n{}\n{}\n", kTextPair, kTextPair, equal, kTextPair, prompt));
-  EXPECT_EQ(d.pairs.size(), 1u);
+  EXPECT_EQ(d.preferences->train.pairs.size(), 1u);
   EXPECT_NE(d.notes.at(1).find("2 pairs left out: within the context of 9 tokens"),
             std::string::npos)
       << d.notes.at(1);
@@ -182,21 +195,33 @@ TEST_F(PreferenceFiles, LinesThatCompareNothingAreRefused) {
 }
 
 TEST_F(PreferenceFiles, ReferencesAreThoseOfTheirPairs) {
-  const ReferenceScores scores{{-1.5f, -2.25f, -3, -4}, {-5, -6}};
-  const ReferenceData of{"train pairs", "held out", 2, 1};
+  Dataset d = data(fmt::format("{0}\n{0}\n{0}\n", kTextPair));
+  PreferenceSet& set = *d.preferences;
   const fs::path file = folder_ / kReferenceFile;
-  write_reference(file, scores, of);
-  const ReferenceScores back = read_reference(file, of);
-  EXPECT_EQ(back.train, scores.train);
-  EXPECT_EQ(back.validation, scores.validation);
-  EXPECT_USER_ERROR(read_reference(file, {"others", "held out", 2, 1}),
+  set.train.reference = {-1.5f, -2.25f, -3, -4};
+  set.validation.reference = {-5, -6};
+  set.write_reference(file);
+  const auto expected = std::pair{set.train.reference, set.validation.reference};
+  set.train.reference.clear();
+  set.validation.reference.clear();
+  set.read_reference(file);
+  EXPECT_EQ((std::pair{set.train.reference, set.validation.reference}), expected);
+  // The scores belong to these pairs alone.
+  Dataset other = data(fmt::format("{0}\n{0}\n{1}\n", kTextPair,
+                                   R"({"prompt": "a", "chosen": "bc", "rejected": "e"})"));
+  EXPECT_USER_ERROR(other.preferences->read_reference(file),
                     "log probabilities of other train pairs than those it is given now");
-  EXPECT_USER_ERROR(read_reference(file, {"train pairs", "held out", 2, 2}), "other validation");
-  const ReferenceScores none{{-1, -2}, {}};
-  write_reference(file, none, {"train pairs", "", 1, 0});
-  EXPECT_EQ(read_reference(file, {"train pairs", "", 1, 0}).train, none.train);
+  other = data(fmt::format("{0}\n{1}\n{0}\n", kTextPair,
+                           R"({"prompt": "a", "chosen": "bc", "rejected": "e"})"));
+  EXPECT_USER_ERROR(other.preferences->read_reference(file), "other validation pairs");
+  Dataset none = data(std::string(kTextPair) + "\n");
+  none.preferences->train.reference = {-1, -2};
+  none.preferences->write_reference(file);
+  none.preferences->train.reference.clear();
+  none.preferences->read_reference(file);
+  EXPECT_EQ(none.preferences->train.reference, (std::vector<float>{-1, -2}));
   write_file_atomically(file, "no tensors");
-  EXPECT_USER_ERROR(read_reference(file, of), "reference.safetensors");
+  EXPECT_USER_ERROR(set.read_reference(file), "reference.safetensors");
 }
 
 }  // namespace

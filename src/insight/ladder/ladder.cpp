@@ -58,7 +58,7 @@ train::TrainOptions resolved(KeyValues given) {
 void visit(const train::TrainOptions& options, int64_t memory_limit, RungResult& result) {
   TimedStep step(options, memory_limit);
   const MemoryForecast memory = step.session().forecast();
-  result.sequences = step.sequences();
+  result.sequences = step.rows();
   result.tokens = step.tokens();
   result.arena_bytes = memory.total();
   result.state_bytes = memory.parameter_bytes + memory.state_bytes;

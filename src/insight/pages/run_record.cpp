@@ -6,7 +6,6 @@
 #include <set>
 
 #include "base/human.h"
-#include "data/labelled/metric_names.h"
 #include "folders/folder_lock.h"
 #include "formats/json_file.h"
 #include "formats/jsonl.h"
@@ -44,7 +43,9 @@ std::string metric_of(const Json& options) {
     const Json value = options.is_object() ? options.value(key, Json()) : Json();
     return value.is_string() ? value.get<std::string>() : "";
   };
-  const std::vector<std::string> known = io::metric_names(text_of("task"));
+  const train::TaskTraits* const task = train::find_task(text_of("task"));
+  const std::vector<std::string> known =
+      task == nullptr ? std::vector<std::string>{"loss"} : task->metrics;
   const std::string named = text_of("metric_for_best_model");
   const bool is_known = std::ranges::find(known, named) != known.end();
   const std::string& metric = is_known && named != "loss" ? named : known.front();

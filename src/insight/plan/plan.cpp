@@ -8,6 +8,7 @@
 #include "insight/plan/anatomy.h"
 #include "machine/device.h"
 #include "runtime/engine.h"
+#include "train/dataset.h"
 
 namespace brrr::insight {
 namespace {
@@ -306,8 +307,7 @@ RunPlan analyse(const train::Plan& plan, const models::ModelPtr& model, const Se
   p.model = model;
   p.backend = session.engine().backend().name;
   p.compile_ms = 1e3 * session.compile_seconds();
-  p.tokens_per_step =
-      plan.options.batch_size * plan.options.gradient_accumulation_steps * plan.options.context;
+  p.tokens_per_step = train::tokens_of_step(plan.options);
   p.speed = speed;
   if (speed) p.time = train::predict_step(session, *speed, plan.link);
   add_states(p, session);

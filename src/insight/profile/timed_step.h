@@ -34,9 +34,9 @@ class TimedStep {
   const models::Model& model() const { return *model_; }
   train::Session& session() { return *session_; }
   const train::Session& session() const { return *session_; }
-  /// Of a step, over all micro-batches.
-  int64_t sequences() const;
-  int64_t tokens() const { return sequences() * options_.context; }
+  /// Rows and tokens of a step, over all micro-batches.
+  int64_t rows() const;
+  int64_t tokens() const;
   /// models::Model::flops_per_token, attention causal.
   double flops_per_token() const { return model_->flops_per_token(options_.context); }
 

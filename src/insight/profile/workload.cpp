@@ -6,10 +6,9 @@
 
 #include "backend/cpu/target.h"
 #include "base/clock.h"
-#include "base/rng.h"
 #include "base/threads/work_spans.h"
 #include "infer/model_runnable.h"
-#include "insight/profile/random_pictures.h"
+#include "insight/profile/random_batch.h"
 #include "machine/device.h"
 #include "models/adapters/adapted_model.h"
 #include "models/initialise.h"
@@ -27,43 +26,25 @@ std::shared_ptr<const WeightSource> random_weights(const models::Model& model) {
   return models::made_weights(model, models::initial_weights(model, kSeed));
 }
 
-/// Tokens or pictures, and targets, that mean nothing, as a source of batches for a model; all rows
-/// are full.
+/// Random batches of full rows.
 class RandomBatches final : public io::BatchSource {
  public:
-  RandomBatches(const io::BatchOptions& options, const models::Model& model)
-      : options_(options), task_(model.task()), picture_(model.sizes().picture) {}
+  /// Both must outlive this.
+  RandomBatches(const train::TrainOptions& options, const models::Model& model,
+                const io::BatchOptions& layout)
+      : options_(options), model_(model), layout_(layout) {}
   void fill(int64_t index, io::Batch& batch) const override {
-    if (picture_)
-      return fill_random_pictures(*picture_, options_.batch, options_.vocab, index, batch);
-    const auto rows = static_cast<size_t>(options_.batch);
-    const bool has_values = task_.head == models::Head::values;
-    const bool scores_rows = has_values || task_.head == models::Head::classes;
-    const auto labels = static_cast<uint64_t>(task_.labels.size());
-    const uint64_t kinds = labels > 0 ? labels : static_cast<uint64_t>(options_.vocab);
-    const std::vector<int64_t> lengths(rows, options_.context);
-    const std::span<int32_t> tokens =
-        batch.make_rows(lengths, options_, options_.context, 0).tokens;
-    const size_t n = tokens.size();
-    const auto targets = batch.make<int32_t>("targets", scores_rows ? rows : n, 0);
-    for (size_t i = 0; i < n; ++i) {
-      const auto words = philox({kSeed, static_cast<uint32_t>(index)}, 0, i);
-      tokens[i] = static_cast<int32_t>(words[0] % static_cast<uint64_t>(options_.vocab));
-      if (i < targets.size() && !has_values) targets[i] = static_cast<int32_t>(words[1] % kinds);
-    }
-    batch.count = std::ssize(targets);
-    batch.make<int32_t>("types", n, 0);
-    if (has_values) batch.make("values", rows * labels, 0.5f);
+    fill_random_batch(options_, model_, layout_, index, batch);
   }
   int64_t epoch_of(int64_t) const override { return 0; }
   int64_t batches_per_pass() const override { return 1; }
-  int64_t tokens() const override { return options_.batch * options_.context; }
+  int64_t tokens() const override { return layout_.batch * layout_.context; }
   std::string fingerprint() const override { return "random"; }
 
  private:
-  io::BatchOptions options_;
-  models::Task task_;
-  std::optional<models::PictureSizes> picture_;
+  const train::TrainOptions& options_;
+  const models::Model& model_;
+  io::BatchOptions layout_;
 };
 
 /// A source with a clock.
@@ -110,9 +91,7 @@ class Training final : public Workload {
   }
   MemoryForecast forecast() const override { return session_->forecast(); }
   double compile_seconds() const override { return session_->compile_seconds(); }
-  int64_t tokens() const override {
-    return options_.batch_size * options_.gradient_accumulation_steps * options_.context;
-  }
+  int64_t tokens() const override { return train::tokens_of_step(options_); }
   double evaluation_seconds() override {
     if (options_.eval_steps == 0) return 0;
     int64_t batches = options_.eval_batches;
@@ -124,7 +103,7 @@ class Training final : public Workload {
     l.batch = options_.eval_batch_size;
     l.lengths.clear();
     io::Batch batch;
-    RandomBatches(l, *model_).fill(0, batch);
+    RandomBatches(options_, *model_, l).fill(0, batch);
     session_->loss_sum(batch);                     // touches its memory
     if (!is_on_host()) session_->loss_sum(batch);  // is recorded
     const WorkClock clock("evaluation of a batch");
@@ -144,7 +123,7 @@ class Training final : public Workload {
     if (data_ != nullptr)
       batches = data_->batches(l);
     else
-      batches = std::make_unique<RandomBatches>(l, *model_);
+      batches = std::make_unique<RandomBatches>(options_, *model_, l);
     auto timed = std::make_unique<TimedBatches>(std::move(batches));
     source_ = timed.get();
     std::unique_ptr<io::BatchSource> own = std::move(timed);

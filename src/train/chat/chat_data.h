@@ -9,9 +9,9 @@
 namespace brrr::train {
 
 /// Reads, renders and encodes the conversations of --data and --val-data, or holds out every k-th
-/// one. `model_folder` is that of the model or of the checkpoint that the run goes on from: it
-/// brings the tokenizer, and the chat template unless --chat-template names one. Throws UserError
-/// that names the line.
+/// one; without --data there is only validation. `model_folder` is that of the model or of the
+/// checkpoint that the run goes on from: it brings the tokenizer, and the chat template unless
+/// --chat-template names one. Throws UserError that names the line.
 Dataset chat_dataset(const TrainOptions& options, const std::string& model_folder);
 
 /// The template of --chat-template, or that of the model, which may have one for conversations with

@@ -19,18 +19,53 @@ constexpr uint64_t kLargestFile = uint64_t{16} << 30;  // unpacked
 constexpr std::array<const char*, 7> kRoles = {"system", "developer", "user",   "assistant",
                                                "tool",   "function",  "ipython"};
 
+/// Fields of a message that say whether it is learnt.
+constexpr std::string_view kWeight = "weight", kTrain = "train";
+
 bool is_answer(const io::ChatMessage& message) { return message.role == "assistant"; }
 
-/// Whether a message says something: text, parts of a text, or calls of tools.
+/// Whether a message says nothing: no text, no parts of a text, no calls of tools.
 bool is_empty(const io::ChatMessage& message) {
   if (message.content.find_first_not_of(" \t\r\n") != std::string::npos) return false;
   const jinja::Dict* const dict = message.whole.dict();
   if (dict == nullptr) return true;
   return std::ranges::none_of(dict->items, [](const auto& item) {
     const auto& [key, value] = item;
-    return key.is_string() && key.text() != "role" && key.text() != "name" && !value.is_string() &&
-           value.truth();
+    constexpr std::string_view kSaysNothing[] = {"role", "name", kWeight, kTrain};
+    return key.is_string() &&
+           std::ranges::find(kSaysNothing, key.text()) == std::end(kSaysNothing) &&
+           !value.is_string() && value.truth();
   });
+}
+
+/// A field of a message; null where it is absent or null, as data libraries fill missing columns.
+const jinja::Value* mark_of(const io::ChatMessage& message, std::string_view name) {
+  const jinja::Dict* const dict = message.whole.dict();
+  const jinja::Value* const value = dict == nullptr ? nullptr : dict->find(name);
+  return value == nullptr || value->is_none() ? nullptr : value;
+}
+
+/// Checks the marks of message `number` that say whether it is learnt.
+void check_marks(const io::ChatMessage& message, size_t number, const std::string& where) {
+  const jinja::Value *const weight = mark_of(message, kWeight), *const train =
+                                                                    mark_of(message, kTrain);
+  if (weight != nullptr && (weight->is_bool() || !weight->is_number() ||
+                            (weight->number() != 0 && weight->number() != 1)))
+    user_error("{}: message {} ({}) has \"weight\" {}; expected 0 (not learnt) or 1", where, number,
+               message.role, jinja::to_repr(*weight));
+  if (train != nullptr && !train->is_bool())
+    user_error("{}: message {} ({}) has \"train\" {}; expected true or false (not learnt)", where,
+               number, message.role, jinja::to_repr(*train));
+  if (weight != nullptr && train != nullptr && weight->truth() != train->truth())
+    user_error(
+        "{}: message {} ({}) has \"weight\" {} and \"train\" {}, which contradict each other",
+        where, number, message.role, jinja::to_repr(*weight), train->truth());
+  for (const auto& [name, value] : {std::pair{kWeight, weight}, {kTrain, train}})
+    if (value != nullptr && value->truth() && !is_answer(message))
+      user_error(
+          "{}: message {} ({}) has \"{}\" {}, but only messages of the assistant are learnt; leave "
+          "it out",
+          where, number, message.role, name, jinja::to_repr(*value));
 }
 
 }  // namespace
@@ -66,12 +101,28 @@ void check_messages(const Conversation& c, const std::string& where) {
     }
     if (is_empty(m))
       user_error("{}: message {} ({}) is empty; expected text", where, i + 1, m.role);
+    check_marks(m, i + 1, where);
   }
   const auto first = c.messages.begin() + static_cast<int64_t>(c.first_answer);
   if (std::none_of(first, c.messages.end(), is_answer))
     user_error(
         "{}: no message of the assistant, so nothing is learnt from it; expected at least one",
         where);
+  for (size_t i = c.first_answer; i < c.messages.size(); ++i)
+    if (c.is_learnt(i)) return;
+  user_error(
+      "{}: every message of the assistant has \"weight\": 0 or \"train\": false, so nothing is "
+      "learnt from it; leave the line out",
+      where);
+}
+
+bool Conversation::is_learnt(size_t i) const {
+  const io::ChatMessage& m = messages[i];
+  if (i < first_answer || !is_answer(m)) return false;
+  for (const std::string_view name : {kWeight, kTrain})
+    if (const jinja::Value* mark = mark_of(m, name); mark != nullptr && !mark->truth())
+      return false;
+  return true;
 }
 
 namespace {
@@ -100,6 +151,48 @@ Conversation conversation_of(const OrderedJson& row, int64_t line, const std::st
 
 }  // namespace
 
+namespace {
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+OrderedJson row_of(std::string_view line, const std::string& where, const char* example) {
+  OrderedJson row = io::parse_ordered_json(line, where);
+  if (!row.is_object())
+    user_error("{}: expected an object such as {} in each line; found {}", where, example,
+               io::describe(io::Json(row)));
+  return row;
+}
+
+/// The first line of a file that is not blank; "" where there is none.
+std::string first_line_of(const fs::path& path) {
+  io::UnpackedFile file(path);
+  std::string text, piece(size_t{64} << 10, '\0');
+  while (const size_t count = file.read(piece.data(), piece.size())) {
+    text.append(piece, 0, count);
+    for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1))
+      if (!is_blank(std::string_view(text).substr(0, end))) return text.substr(0, end);
+  }
+  return is_blank(text) ? "" : text;
+}
+
+}  // namespace
+
+bool is_file_of_rows(const fs::path& file) {
+  return io::unpacked_name(file).extension() == ".jsonl";
+}
+
+TaskData data_of_rows(const fs::path& file) {
+  const std::string line = first_line_of(file);
+  if (line.empty()) user_error("{}: it has no row; expected one in each line", file.string());
+  const OrderedJson row = row_of(line, file.string(), R"({"messages": [...]})");
+  if (row.contains("chosen") && row.contains("rejected")) return TaskData::preferences;
+  return row.contains("messages") || (row.contains("prompt") && row.contains("completion"))
+             ? TaskData::conversations
+             : TaskData::text;
+}
+
 void each_json_line(const fs::path& file, const char* example,
                     const std::function<void(const OrderedJson& row, int64_t number,
                                              const std::string& where)>& use) {
@@ -109,23 +202,19 @@ void each_json_line(const fs::path& file, const char* example,
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = std::string_view(text).substr(at, end - at);
     at = end + 1;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    if (is_blank(line)) continue;
     const std::string where = fmt::format("{}: line {}", file.string(), number);
-    const OrderedJson row = io::parse_ordered_json(line, where);
-    if (!row.is_object())
-      user_error("{}: expected an object such as {} in each line; found {}", where, example,
-                 io::describe(io::Json(row)));
-    use(row, number, where);
+    use(row_of(line, where, example), number, where);
   }
 }
 
-ConversationFile read_conversations(const fs::path& file) {
-  ConversationFile result{file.string(), {}};
+RowFile<Conversation> read_conversations(const fs::path& file) {
+  RowFile<Conversation> result{file.string(), {}};
   each_json_line(file, R"({"messages": [...]})",
                  [&](const OrderedJson& row, int64_t number, const std::string& where) {
-                   result.conversations.push_back(conversation_of(row, number, where));
+                   result.rows.push_back(conversation_of(row, number, where));
                  });
-  if (result.conversations.empty())
+  if (result.rows.empty())
     user_error("{}: it has no conversation; expected one in each line", result.name);
   return result;
 }

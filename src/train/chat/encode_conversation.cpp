@@ -91,22 +91,40 @@ TextRange range_of_answer(const io::ChatTemplate& chat, const std::vector<io::Ch
 
 }  // namespace
 
-EncodedConversation ConversationEncoder::encode_whole(const std::vector<io::ChatMessage>& messages,
-                                                      size_t first_answer,
-                                                      const jinja::Value& tools) const {
-  const auto [text, generated] = chat_.render_marked(messages, false, day_of_training(), tools);
-  std::vector<TextRange> answers = generated;
-  if (answers.empty()) {
-    for (size_t i = first_answer; i < messages.size(); ++i)
-      if (messages[i].role == "assistant")
-        answers.push_back(range_of_answer(chat_, messages, i, tools, text));
-  } else if (first_answer > 0) {
-    const std::vector<io::ChatMessage> prompt(
-        messages.begin(), messages.begin() + static_cast<int64_t>(first_answer));
-    const auto asked = chat_.render_marked(prompt, true, day_of_training(), tools).generated;
-    answers.erase(answers.begin(),
-                  answers.begin() + static_cast<int64_t>(std::min(asked.size(), answers.size())));
-  }
+std::vector<TextRange> ConversationEncoder::learnt_ranges(
+    const Conversation& c, const std::vector<TextRange>& generated) const {
+  if (generated.empty()) return {};
+  // The ranges of a message are those that the text gains with it. Only their number is compared,
+  // because a template may write earlier messages otherwise once others follow.
+  const auto ranges_before = [&](size_t message) {
+    if (message == 0) return size_t{0};
+    const std::vector<io::ChatMessage> before(c.messages.begin(),
+                                              c.messages.begin() + static_cast<int64_t>(message));
+    const bool asks = message == c.first_answer;
+    const size_t count =
+        chat_.render_marked(before, asks, day_of_training(), c.tools).generated.size();
+    return std::min(count, generated.size());
+  };
+  std::vector<uint8_t> is_left_out(generated.size());
+  const auto leave_out = [&](size_t first, size_t last) {
+    for (size_t r = first; r < last; ++r) is_left_out[r] = 1;
+  };
+  leave_out(0, ranges_before(c.first_answer));
+  for (size_t i = c.first_answer; i < c.messages.size(); ++i)
+    if (c.messages[i].role == "assistant" && !c.is_learnt(i))
+      leave_out(ranges_before(i), ranges_before(i + 1));
+  std::vector<TextRange> learnt;
+  for (size_t r = 0; r < generated.size(); ++r)
+    if (is_left_out[r] == 0) learnt.push_back(generated[r]);
+  return learnt;
+}
+
+EncodedConversation ConversationEncoder::encode_whole(const Conversation& c) const {
+  const auto [text, generated] = chat_.render_marked(c.messages, false, day_of_training(), c.tools);
+  std::vector<TextRange> answers = learnt_ranges(c, generated);
+  if (generated.empty())
+    for (size_t i = c.first_answer; i < c.messages.size(); ++i)
+      if (c.is_learnt(i)) answers.push_back(range_of_answer(chat_, c.messages, i, c.tools, text));
   std::erase_if(answers, [](const TextRange& r) { return r.begin == r.end; });
   EncodedConversation encoded;
   if (std::optional<PlacedIds> placed = placed_ids(tokenizer_, text)) {
@@ -142,7 +160,7 @@ bool learns(const EncodedConversation& e) {
 }
 
 EncodedConversation ConversationEncoder::encode_undivided(const Conversation& c) const {
-  EncodedConversation all = encode_whole(c.messages, c.first_answer, c.tools);
+  EncodedConversation all = encode_whole(c);
   if (!learns(all))
     user_error(
         "the chat template marks no token of the assistant, so nothing is learnt from it; its "
@@ -166,10 +184,12 @@ std::vector<EncodedConversation> ConversationEncoder::encode(const Conversation&
     if (begins.empty() || (m[i].role == "user" && i >= c.first_answer)) begins.push_back(i);
   begins.push_back(m.size());
   const auto part_of = [&](size_t first, size_t last) {
-    std::vector<io::ChatMessage> messages(m.begin(), m.begin() + static_cast<int64_t>(system));
-    messages.insert(messages.end(), m.begin() + static_cast<int64_t>(begins[first]),
-                    m.begin() + static_cast<int64_t>(begins[last]));
-    return encode_whole(messages, first == 0 ? c.first_answer : 0, c.tools);
+    Conversation part{.line = c.line, .messages = {}, .tools = c.tools};
+    part.messages.assign(m.begin(), m.begin() + static_cast<int64_t>(system));
+    part.messages.insert(part.messages.end(), m.begin() + static_cast<int64_t>(begins[first]),
+                         m.begin() + static_cast<int64_t>(begins[last]));
+    part.first_answer = first == 0 ? c.first_answer : 0;
+    return encode_whole(part);
   };
   for (size_t first = 0; first + 1 < begins.size();) {
     std::optional<EncodedConversation> fitting;

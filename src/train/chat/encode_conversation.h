@@ -1,5 +1,5 @@
 #pragma once
-// Conversations as token ids, and which of them are learnt: the assistant's turns alone.
+// Conversations as token ids, and which of them are learnt: those of the assistant's turns.
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ struct EncodedConversation {
   std::vector<uint8_t> learnt;  // of each id: 1 where it is a target
 };
 
-/// Whether a target of it is learnt: the first id is none.
+/// Whether any target is learnt; the first id is not a target.
 bool learns(const EncodedConversation& conversation);
 
 /// Renders conversations with a template and finds the ids of the assistant's turns: what the
@@ -39,8 +39,10 @@ class ConversationEncoder {
   std::string question_of(const Conversation& conversation) const;
 
  private:
-  EncodedConversation encode_whole(const std::vector<io::ChatMessage>& messages,
-                                   size_t first_answer, const jinja::Value& tools) const;
+  EncodedConversation encode_whole(const Conversation& conversation) const;
+  /// The learnt answers among the ranges that the template's `generation` blocks wrote.
+  std::vector<jinja::TextRange> learnt_ranges(const Conversation& conversation,
+                                              const std::vector<jinja::TextRange>& generated) const;
 
   const io::ChatTemplate& chat_;
   const io::Tokenizer& tokenizer_;

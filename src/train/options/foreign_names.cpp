@@ -335,9 +335,9 @@ void add_script_rows(ForeignTable& t) {
             });
   t.foreign("do-regression", Kind::kFlag, "do-regression", "that of the task",
             [](TrainOptions& o, const std::string& s) {
-              if (parse_bool(s) != (o.task == "regress"))
+              if (parse_bool(s) != (o.task == TrainTask::regress))
                 usage_error("expected {}: --task regress learns numbers, --task classify classes",
-                            o.task == "regress");
+                            o.task == TrainTask::regress);
             });
 }
 

@@ -70,20 +70,14 @@ void add_data_rows(Table& t) {
 
 void add_task_rows(Table& t) {
   t.group("task");
-  t.choice(
-      "task", &Options::task,
-      {{"", "none"},
-       {"classify", "classes"},
-       {"regress", "regression"},
-       {"tokens", "ner"},
-       {"images", "pictures"},
-       {"chat", "sft"},
-       {"dpo", "preferences"}},
+  auto& task = t.parsed<TrainTask>(
+      "task", &Options::task, parse_task, [](TrainTask o) { return std::string(name_of(o)); },
       "NAME",
       "what a model learns from texts with labels: classify (a class for each text), regress "
       "(numbers), or an encoder tokens (a class for each word); from pictures: images (a class "
       "for each); from conversations in a .jsonl file: chat (what the assistant says), or dpo "
       "(which of two answers is preferred)");
+  for (const TaskTraits& traits : task_table()) task.choices.push_back(traits.spellings[0]);
   t.text("chat-template", &Options::chat_template, "FILE",
          "template (Jinja) that writes conversations, for --task chat and dpo (default: the "
          "model's own)",

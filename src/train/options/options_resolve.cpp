@@ -4,7 +4,6 @@
 
 #include "base/human.h"
 #include "data/images/augment.h"
-#include "data/labelled/metric_names.h"
 #include "data/labelled/metrics.h"
 #include "formats/json_file.h"
 #include "train/options.h"
@@ -13,7 +12,6 @@
 #include "train/options/option_layer.h"
 #include "train/options/preference_options.h"
 #include "train/options/rank_options.h"
-#include "train/tasks/picture_data.h"
 
 namespace brrr::train {
 namespace {
@@ -85,7 +83,7 @@ void fill(TrainOptions& o) {
   if (o.was_given("num-train-epochs") && o.num_train_epochs > 0 && !o.was_given("max-steps"))
     o.max_steps = 0;
   fill_intervals(o);
-  if (learns_chat(o) && !o.was_given("pack")) o.pack = "documents";
+  if (traits_of(o).packs && !o.was_given("pack")) o.pack = "documents";
   if (o.pack == "documents" && !learns_labels(o) && !o.was_given("sampling"))
     o.sampling = "documents";
   if (o.data_seed < 0) o.data_seed = o.seed;
@@ -139,15 +137,14 @@ std::string toml_string(const std::string& text) {
   return result + "\"";
 }
 
-constexpr const char *kFineTune = "fine-tune", *kFineTuneText = "fine-tune-text",
-                     *kNanoGpt = "gpt2";
-/// The architecture that learns from pictures where none is named, and the preset that goes on with
-/// one.
-constexpr const char *kPictures = "resnet", *kFineTunePictures = "fine-tune-images";
-/// The architecture that learns classes of texts from scratch, and the preset for that.
+constexpr const char* kNanoGpt = "gpt2";
+/// The default architecture for pictures.
+constexpr const char* kPictures = "resnet";
+/// The architecture that learns labels of texts from scratch, and the preset for that.
 constexpr const char *kRecurrent = "lstm", *kRecurrentTexts = "text-lstm";
 
-/// Whether an option has another value than its default: a file with all options names each.
+/// Whether an option's value is not its default. A file may name every option, so that an option
+/// was given says less.
 bool is_set(const TrainOptions& o, const char* name) {
   const Row& row = train_option_table().find(name);
   TrainOptions usual;
@@ -175,40 +172,46 @@ void validate_pictures(const TrainOptions& o) {
   if (o.init_from == "scratch" && !has_picture_architecture(o))
     usage_error("--task images needs a model for pictures, such as --architecture {}; got {}",
                 kPictures, o.architecture);
-  if (!o.text.empty()) usage_error("--task images reads pictures from --data FOLDER; got --text");
   if (o.data.size() > 1 || o.val_data.size() > 1)
     usage_error("--task images takes one path for --{}; got {}",
                 o.data.size() > 1 ? "data" : "val-data",
                 o.data.size() > 1 ? o.data.size() : o.val_data.size());
-  if (o.val_data.empty() && o.val_fraction > 0.5)
-    usage_error(
-        "--task images holds out every k-th picture: expected --val-fraction up to 0.5; got {}",
-        o.val_fraction);
-  if (o.sampling != "epoch")
-    usage_error("--task images works with --sampling epoch; got {}", o.sampling);
 }
 
-void validate_chat(const TrainOptions& o) {
-  if (o.init_from == "scratch")
+/// Refuses an architecture that does not learn the labels of texts from scratch.
+void validate_labelled_start(const TrainOptions& o) {
+  if (o.init_from != "scratch") return;
+  if (o.architecture != kRecurrent)
     usage_error(
-        "--task chat starts from a trained model, which brings the tokenizer: expected --init-from "
-        "FOLDER");
+        "--task {} starts from a trained model: expected --init-from FOLDER, or --architecture {}, "
+        "which learns it from scratch",
+        o.task, kRecurrent);
+  if (traits_of(o).labels == io::LabelKind::kTags)
+    usage_error("--task {} needs an encoder: expected --init-from FOLDER; got --architecture {}",
+                o.task, kRecurrent);
+}
+
+/// Validates the files of a task and how their rows are sampled.
+void validate_files(const TrainOptions& o) {
+  const TaskTraits& task = traits_of(o);
   if (!o.text.empty())
-    usage_error("--task chat reads conversations from --data FILE.jsonl; got --text");
-  if (o.data.size() != 1 || o.val_data.size() > 1)
-    usage_error("--task chat needs --data with one file of conversations{}; got {}",
+    usage_error("--task {} reads {} from --data {}; got --text", o.task, task.reads, task.file);
+  // Pictures may be absent where a run is only planned.
+  if (task.data != TaskData::pictures && (o.data.size() != 1 || o.val_data.size() > 1))
+    usage_error("--task {} needs --data with one file of {}{}; got {}", o.task, task.reads,
                 o.data.size() == 1 ? ", and --val-data with one at most" : "",
                 o.data.size() == 1 ? o.val_data.size() : o.data.size());
-  if (o.sampling != "documents" && o.sampling != "group_by_length")
-    usage_error("--task chat works with --sampling documents or group_by_length; got {}",
-                o.sampling);
+  if (std::ranges::find(task.samplings, o.sampling) == task.samplings.end())
+    usage_error("--task {} works with --sampling {}; got {}", o.task,
+                fmt::join(task.samplings, " or "), o.sampling);
   if (o.val_data.empty() && o.val_fraction > 0.5)
-    usage_error(
-        "--task chat holds out every k-th conversation: expected --val-fraction up to 0.5; got {}",
-        o.val_fraction);
+    usage_error("--task {} holds out every k-th {}: expected --val-fraction up to 0.5; got {}",
+                o.task, task.row, o.val_fraction);
 }
 
-void validate_task(const TrainOptions& o) {
+/// Refuses options of other tasks.
+void refuse_foreign_options(const TrainOptions& o) {
+  const bool compares = traits_of(o).data == TaskData::preferences;
   if (!learns_pictures(o)) {
     if (learns_labels(o) && !o.wants_resume() &&
         architecture_of_preset(o.preset).head == models::Head::classes)
@@ -218,7 +221,7 @@ void validate_task(const TrainOptions& o) {
           "label-smoothing", "skip-bad-images", "max-pixels", "image-cache"})
       if (is_set(o, name))
         usage_error("--{} applies to pictures: it needs --task images{}", name,
-                    learns_preferences(o) && std::string_view(name) == "label-smoothing"
+                    compares && std::string_view(name) == "label-smoothing"
                         ? "; for pairs of answers take --dpo-label-smoothing"
                         : "");
     if (has_picture_architecture(o) && o.init_from == "scratch" && !o.wants_resume())
@@ -229,12 +232,12 @@ void validate_task(const TrainOptions& o) {
                            "truncate", "any-labels"})
     if (!learns_labels(o) && is_set(o, name) &&
         !(std::string_view(name) == "text-column" && !o.text.empty()) &&  // of a .jsonl file
-        !(std::string_view(name) == "truncate" && learns_preferences(o)))
+        !(std::string_view(name) == "truncate" && compares))
       usage_error("--{} applies to labelled texts: it needs --task", name);
   if (!renders_conversations(o) && is_set(o, "chat-template"))
     usage_error("--chat-template writes conversations: it needs --task chat or dpo");
   refuse_preference_options(o);
-  const bool masks = o.task.empty() &&
+  const bool masks = o.task == TrainTask::text &&
                      (o.init_from != "scratch" || o.wants_resume() ||
                       models::find_architecture(o.architecture).head == models::Head::masked_token);
   for (const char* name : {"mlm-probability", "whole-word-mask"})
@@ -243,46 +246,50 @@ void validate_task(const TrainOptions& o) {
           "--{} applies to masked language models, which are trained on text: it needs --preset "
           "bert-mini, or --init-from of an encoder, and no --task",
           name);
-  if (learns_preferences(o)) return validate_preferences(o);
-  if (o.task.empty()) {
-    if (o.preset == kFineTune && o.init_from == "scratch" && !o.wants_resume())
-      usage_error("--preset {} needs --task classify, regress or tokens", kFineTune);
-    return;
-  }
+}
+
+void validate_task(const TrainOptions& o) {
+  refuse_foreign_options(o);
+  const TaskData data = traits_of(o).data;
+  if (data == TaskData::preferences) validate_preferences(o);
   if (o.wants_resume()) return;
-  if (learns_pictures(o)) return validate_pictures(o);
-  if (learns_chat(o)) return validate_chat(o);
-  if (o.init_from == "scratch" && o.architecture != kRecurrent)
-    usage_error(
-        "--task {} starts from a trained model: expected --init-from FOLDER, or --architecture {}, "
-        "which learns it from scratch",
-        o.task, kRecurrent);
-  if (o.init_from == "scratch" && o.task == "tokens")
-    usage_error(
-        "--task tokens needs an encoder: expected --init-from FOLDER; got --architecture {}",
-        kRecurrent);
-  if (!o.text.empty())
-    usage_error("--task {} reads texts with labels from --data FILE.tsv; got --text", o.task);
-  if (o.data.size() != 1 || o.val_data.size() > 1)
-    usage_error("--task {} needs --data with one file of texts and labels{}; got {}", o.task,
-                o.data.size() == 1 ? ", and --val-data with one at most" : "",
-                o.data.size() == 1 ? o.val_data.size() : o.data.size());
-  if (o.sampling != "epoch" && o.sampling != "group_by_length")
-    usage_error("--task {} works with --sampling epoch or group_by_length; got {}", o.task,
-                o.sampling);
-  if (o.val_data.empty() && o.val_fraction > 0.5)
-    usage_error("--task {} holds out every k-th row: expected --val-fraction up to 0.5; got {}",
-                o.task, o.val_fraction);
+  switch (data) {
+    case TaskData::text:
+      if (o.preset == kFineTune && o.init_from == "scratch")
+        usage_error("--preset {} needs --task classify, regress or tokens", kFineTune);
+      return;
+    case TaskData::pictures:
+      validate_pictures(o);
+      break;
+    case TaskData::labelled_texts:
+      validate_labelled_start(o);
+      break;
+    case TaskData::conversations:
+      if (o.init_from == "scratch")
+        usage_error(
+            "--task {} starts from a trained model, which brings the tokenizer: expected "
+            "--init-from FOLDER",
+            o.task);
+      break;
+    case TaskData::preferences:
+      if (o.init_from == "scratch")
+        usage_error(
+            "--task {} starts from a trained model, which also is the reference: expected "
+            "--init-from FOLDER",
+            o.task);
+  }
+  validate_files(o);
 }
 
 }  // namespace
 
 void validate_metric(const TrainOptions& o) {
-  if (o.wants_resume() && o.task.empty()) return;
-  const std::vector<std::string> known = io::metric_names(o.task);
+  if (o.wants_resume() && o.task == TrainTask::text) return;
+  const std::vector<std::string>& known = traits_of(o).metrics;
   const std::string& metric =
       o.metric_for_best_model.empty() ? known.front() : o.metric_for_best_model;
-  const std::string of = o.task.empty() ? "a run without --task" : "--task " + o.task;
+  const std::string of =
+      o.task == TrainTask::text ? "a run without --task" : fmt::format("--task {}", o.task);
   if (std::ranges::find(known, metric) == known.end())
     usage_error("--metric-for-best-model: expected one of {} for {}; got '{}'", listed(known), of,
                 metric);
@@ -309,9 +316,8 @@ const models::Preset& find_preset(const std::string& name) {
   check_failed(__FILE__, __LINE__, "preset exists", name);
 }
 
-const models::Preset& preset_for_fine_tuning(const std::string& task) {
-  if (task == "images") return find_preset(kFineTunePictures);
-  return find_preset(task.empty() || task == "chat" || task == "dpo" ? kFineTuneText : kFineTune);
+const models::Preset& preset_for_fine_tuning(TrainTask task) {
+  return find_preset(traits_of(task).fine_tuning_preset);
 }
 
 std::vector<const models::Preset*> presets() {
@@ -376,16 +382,13 @@ TrainOptions resolve_unchecked(const KeyValues& given) {
     for (const auto& [key, value] : given) take_head(key, value, "--" + canonical_key(key), "");
   }
 
-  // What fits pre-training is far too much for a model that has learnt already.
+  // The learning rates of pre-training are far too large for a trained model.
   if (!names_preset && !names_architecture) {
-    if (learns_pictures(heads))
-      heads.preset = heads.init_from == "scratch"
-                         ? models::find_architecture(kPictures).presets.front().name
-                         : kFineTunePictures;
-    else if (learns_labels(heads))
-      heads.preset = kFineTune;
-    else if (heads.init_from != "scratch" && heads.init_from != "resume")
-      heads.preset = kFineTuneText;
+    const bool is_trained = heads.init_from != "scratch" && heads.init_from != "resume";
+    if (learns_pictures(heads) && heads.init_from == "scratch")
+      heads.preset = models::find_architecture(kPictures).presets.front().name;
+    else if (learns_labels(heads) || is_trained)
+      heads.preset = traits_of(heads).fine_tuning_preset;
     else if (is_nanogpt)
       heads.preset = kNanoGpt;
   } else {
@@ -394,7 +397,7 @@ TrainOptions resolve_unchecked(const KeyValues& given) {
   const models::Architecture& of_preset = architecture_of_preset(heads.preset);
   if (!names_architecture)
     heads.architecture = of_preset.name;
-  else if (!names_preset && heads.architecture == kRecurrent && !heads.task.empty())
+  else if (!names_preset && heads.architecture == kRecurrent && heads.task != TrainTask::text)
     heads.preset = kRecurrentTexts;
   else if (!names_preset)
     heads.preset = models::find_architecture(heads.architecture).presets.front().name;
@@ -409,7 +412,7 @@ TrainOptions resolve_unchecked(const KeyValues& given) {
   OptionLayer preset(options, OptionLayer::Source::preset, nullptr);
   for (const auto& [key, value] : find_preset(heads.preset).values)
     preset.set(key, value, heads.preset, "");
-  if (is_nanogpt && heads.task.empty())
+  if (is_nanogpt && heads.task == TrainTask::text)
     for (const auto& [key, value] : nanogpt_defaults()) preset.set(key, value, heads.config, "");
   std::set<std::string> names;
   OptionLayer file(options, OptionLayer::Source::file, &names);

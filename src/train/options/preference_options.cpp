@@ -19,9 +19,9 @@ void add_preference_rows(OptionTable<TrainOptions>& t) {
 }
 
 void fill_preferences(TrainOptions& o) {
-  if (!learns_preferences(o)) return;
+  if (traits_of(o).data != TaskData::preferences) return;
   if (!o.was_given("sampling")) o.sampling = "documents";
-  // Copies in memory do not hold the reference's log probabilities.
+  // Peer checkpoints do not hold the reference's log probabilities.
   if (o.peer_checkpoint_steps < 0) o.peer_checkpoint_steps = 0;
   // TRL's DPOConfig has 1e-6, for all parameters; fill_lora() takes ten times that for adapters.
   constexpr double kLearningRate = 1e-6;
@@ -29,7 +29,7 @@ void fill_preferences(TrainOptions& o) {
 }
 
 void refuse_preference_options(const TrainOptions& o) {
-  if (learns_preferences(o)) return;
+  if (traits_of(o).data == TaskData::preferences) return;
   const TrainOptions usual;
   for (const char* name : {"dpo-loss", "dpo-beta", "dpo-label-smoothing"}) {
     const auto& row = train_option_table().find(name);
@@ -46,27 +46,10 @@ void validate_preferences(const TrainOptions& o) {
     usage_error(
         "--task dpo: copies of a run in memory do not hold the reference's log probabilities: "
         "expected --peer-checkpoint-steps 0");
-  if (o.wants_resume()) return;
-  if (o.init_from == "scratch")
-    usage_error(
-        "--task dpo starts from a trained model, which also is the reference: expected --init-from "
-        "FOLDER");
-  if (!o.text.empty())
-    usage_error("--task dpo reads pairs of answers from --data FILE.jsonl; got --text");
-  if (o.data.size() != 1 || o.val_data.size() > 1)
-    usage_error("--task dpo needs --data with one file of pairs{}; got {}",
-                o.data.size() == 1 ? ", and --val-data with one at most" : "",
-                o.data.size() == 1 ? o.val_data.size() : o.data.size());
-  if (o.pack != "none")
+  if (!o.wants_resume() && o.pack != "none")
     usage_error(
         "--task dpo never pads: both sequences of a pair and all pairs of a batch lie one behind "
         "the other; leave --pack out");
-  if (o.sampling != "documents" && o.sampling != "group_by_length")
-    usage_error("--task dpo works with --sampling documents or group_by_length; got {}",
-                o.sampling);
-  if (o.val_data.empty() && o.val_fraction > 0.5)
-    usage_error("--task dpo holds out every k-th pair: expected --val-fraction up to 0.5; got {}",
-                o.val_fraction);
 }
 
 models::PreferenceLoss preference_loss_of(const TrainOptions& o) {

@@ -5,10 +5,7 @@
 
 #include "base/errors.h"
 #include "base/human.h"
-#include "base/threads/parallel_tasks.h"
-#include "data/hold_out.h"
-#include "train/chat/chat_data.h"
-#include "train/chat/encode_conversation.h"
+#include "train/chat/rendered_rows.h"
 #include "train/preferences/preference_file.h"
 
 namespace brrr::train {
@@ -19,22 +16,12 @@ struct EncodedPair {
   bool is_cut = false, is_left_out = false;
 };
 
-/// Ids of pairs one behind the other.
-struct EncodedPairs {
-  std::vector<int32_t> ids;
-  std::vector<uint8_t> learnt;
+struct EncodedPairs : LearntSequences {
   std::vector<io::PreferencePair> pairs;
   int64_t cut = 0, left_out = 0;
-
-  io::Document add(const EncodedConversation& sequence) {
-    const int64_t begin = std::ssize(ids);
-    ids.insert(ids.end(), sequence.ids.begin(), sequence.ids.end());
-    learnt.insert(learnt.end(), sequence.learnt.begin(), sequence.learnt.end());
-    return {begin, std::ssize(ids)};
-  }
 };
 
-/// Where a sequence is longer than the context: leaves its beginning.
+/// Truncates a sequence to `longest` ids; returns whether it was longer.
 bool cut(EncodedConversation& sequence, size_t longest) {
   if (sequence.ids.size() <= longest) return false;
   sequence.ids.resize(longest);
@@ -62,26 +49,25 @@ EncodedPair encode_pair(const Preference& preference, const ConversationEncoder&
   return pair;
 }
 
-EncodedPairs encode(const std::vector<Preference>& preferences, const std::string& name,
-                    const ConversationEncoder& encoder, const TrainOptions& options) {
-  std::vector<EncodedPair> encoded(preferences.size());
-  parallel_tasks(std::ssize(preferences), [&](size_t i) {
-    try {
-      encoded[i] = encode_pair(preferences[i], encoder, options);
-    } catch (const UserError& e) {
-      throw UserError(fmt::format("{}: line {}: {}", name, preferences[i].line(), e.what()),
-                      e.code());
-    }
-  });
-  EncodedPairs file;
-  for (const EncodedPair& pair : encoded) {
-    file.left_out += pair.is_left_out ? 1 : 0;
+EncodedPairs encode(const RowFile<Preference>& file, const ConversationEncoder& encoder,
+                    const TrainOptions& options) {
+  EncodedPairs all;
+  for (const EncodedPair& pair :
+       encode_rows(file, [&](const Preference& p) { return encode_pair(p, encoder, options); })) {
+    all.left_out += pair.is_left_out ? 1 : 0;
     if (pair.is_left_out) continue;
-    file.cut += pair.is_cut ? 1 : 0;
-    const io::Document chosen = file.add(pair.chosen);
-    file.pairs.push_back({chosen, file.add(pair.rejected)});
+    all.cut += pair.is_cut ? 1 : 0;
+    const io::Document chosen = all.add(pair.chosen);
+    all.pairs.push_back({chosen, all.add(pair.rejected)});
   }
-  return file;
+  return all;
+}
+
+PreferencePart part_of(EncodedPairs encoded, const std::string& name) {
+  return {io::TokenSource::from_ids(std::move(encoded.ids), name),
+          std::move(encoded.learnt),
+          std::move(encoded.pairs),
+          {}};
 }
 
 void note_cut(const EncodedPairs& file, const TrainOptions& options, Dataset& d) {
@@ -102,26 +88,13 @@ void note_cut(const EncodedPairs& file, const TrainOptions& options, Dataset& d)
 
 Dataset preference_dataset(const TrainOptions& options, const std::string& model_folder) {
   Dataset d;
-  d.tokenizer = io::load_tokenizer(model_folder);
-  PreferenceFile file = read_preferences(options.data[0]);
-  const std::string name = file.name;
-  const bool with_tools = std::ranges::any_of(
-      file.preferences, [](const Preference& p) { return p.chosen.tools.truth(); });
-  const io::ChatTemplate chat = chat_template_of(options, model_folder, with_tools);
-  const ConversationEncoder encoder(chat, *d.tokenizer, options.context + 1);
-  io::HeldOutRows::Split<Preference> split;
-  std::string val_name = name;
-  if (!options.val_data.empty()) {
-    split.train = std::move(file.preferences);
-    PreferenceFile val = read_preferences(options.val_data[0]);
-    val_name = val.name;
-    split.validation = std::move(val.preferences);
-  } else {
-    split = io::HeldOutRows(options.val_fraction).split(std::move(file.preferences));
-  }
-  EncodedPairs train = encode(split.train, name, encoder, options),
-               val = encode(split.validation, val_name, encoder, options);
-  if (train.pairs.empty())
+  RenderedRows<Preference> rows = read_rendered(options, model_folder, read_preferences);
+  const ConversationEncoder encoder(rows.chat, *rows.tokenizer, options.context + 1);
+  EncodedPairs train = encode(rows.train, encoder, options),
+               val = encode(rows.validation, encoder, options);
+  const bool trains = !options.data.empty();
+  const std::string& name = trains ? rows.train.name : rows.validation.name;
+  if ((trains ? train : val).pairs.empty())
     user_error(
         "{}: no pair has answers that differ within the context of {}; use a larger --context",
         name, counted(options.context, "token"));
@@ -131,21 +104,15 @@ Dataset preference_dataset(const TrainOptions& options, const std::string& model
   if (!d.has_val && val.left_out == 0)
     d.notes.push_back(
         fmt::format("no validation: {} has only {}; name a second file with --val-data", name,
-                    counted(std::ssize(split.train), "pair")));
+                    counted(std::ssize(rows.train.rows), "pair")));
   d.description =
       fmt::format("{}: {} for training and {} for validation; {} tokens, {} of them the answers'",
                   name, counted(std::ssize(train.pairs), "pair"), val.pairs.size(),
-                  with_commas(std::ssize(train.ids)),
-                  with_commas(std::ranges::count(train.learnt, uint8_t{1})));
-  const Preference& shown =
-      split.validation.empty() ? split.train.front() : split.validation.front();
-  d.sample_prompt = encoder.question_of(shown.chosen);
-  d.train = io::TokenSource::from_ids(std::move(train.ids), name);
-  d.val = io::TokenSource::from_ids(std::move(val.ids), val_name);
-  d.learnt = std::move(train.learnt);
-  d.val_learnt = std::move(val.learnt);
-  d.pairs = std::move(train.pairs);
-  d.val_pairs = std::move(val.pairs);
+                  with_commas(std::ssize(train.ids)), with_commas(train.targets()));
+  d.sample_prompt = rows.question(encoder);
+  d.tokenizer = std::move(rows.tokenizer);
+  d.preferences = PreferenceSet{part_of(std::move(train), rows.train.name),
+                                part_of(std::move(val), rows.validation.name)};
   return d;
 }
 

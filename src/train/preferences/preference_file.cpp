@@ -94,13 +94,13 @@ Preference preference_of(const OrderedJson& row, int64_t line, const std::string
 
 }  // namespace
 
-PreferenceFile read_preferences(const fs::path& file) {
-  PreferenceFile result{file.string(), {}};
+RowFile<Preference> read_preferences(const fs::path& file) {
+  RowFile<Preference> result{file.string(), {}};
   each_json_line(file, R"({"prompt": ..., "chosen": ..., "rejected": ...})",
                  [&](const OrderedJson& row, int64_t number, const std::string& where) {
-                   result.preferences.push_back(preference_of(row, number, where));
+                   result.rows.push_back(preference_of(row, number, where));
                  });
-  if (result.preferences.empty())
+  if (result.rows.empty())
     user_error("{}: it has no pair of answers; expected one in each line", result.name);
   return result;
 }

@@ -16,16 +16,12 @@ namespace brrr::train {
 /// Two conversations with the same prompt, which is all before `first_answer`.
 struct Preference {
   Conversation chosen, rejected;
-  int64_t line() const { return chosen.line; }
 };
+/// As rendered_rows.h has it of a conversation.
+inline const Conversation& shown(const Preference& row) { return row.chosen; }
 
-struct PreferenceFile {
-  std::string name;  // for messages
-  std::vector<Preference> preferences;
-};
-
-/// Throws UserError that names the line: no JSON, another form, no common prompt, equal answers,
-/// and what check_messages() refuses.
-PreferenceFile read_preferences(const fs::path& file);
+/// Throws UserError that names the line: invalid JSON, missing fields, no common prompt, equal
+/// answers, and what check_messages() refuses.
+RowFile<Preference> read_preferences(const fs::path& file);
 
 }  // namespace brrr::train

@@ -25,9 +25,6 @@ struct TaskPictures {
   int64_t cached_bytes = 0;        // of decoded pictures that are kept
 };
 
-/// Whether the run learns from pictures.
-inline bool learns_pictures(const TrainOptions& options) { return options.task == "images"; }
-
 /// Whether pictures are mixes of two (--mixup).
 bool mixes_pictures(const TrainOptions& options);
 

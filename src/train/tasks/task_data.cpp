@@ -11,14 +11,9 @@
 namespace brrr::train {
 namespace {
 
-io::LabelKind kind_of(const TrainOptions& o) {
-  if (o.task == "regress") return io::LabelKind::kValues;
-  return o.task == "tokens" ? io::LabelKind::kTags : io::LabelKind::kClasses;
-}
-
 io::LabelledFileOptions file_options(const TrainOptions& o, std::vector<std::string> labels) {
   io::LabelledFileOptions f;
-  f.kind = kind_of(o);
+  f.kind = traits_of(o).labels;
   f.text_column = o.text_column;
   f.text2_column = o.text2_column;
   f.label_column = o.label_column;
@@ -61,8 +56,8 @@ TaskFiles read_task_files(const TrainOptions& o, const models::Model* model, boo
     usage_error("--task {}: {} holds pictures with classes; to learn them use --task images",
                 o.task, o.data[0]);
   std::vector<std::string> known;
-  if (model != nullptr && kind_of(o) != io::LabelKind::kValues &&
-      has_task(kind_of(o), model->task()))
+  if (model != nullptr && traits_of(o).labels != io::LabelKind::kValues &&
+      has_task(traits_of(o).labels, model->task()))
     known = model->task().labels;
   const auto read = [&](const std::string& path, const std::vector<std::string>& labels) {
     return io::read_labelled_file(path, file_options(o, labels));

@@ -1,21 +1,20 @@
-// brrr eval: loss and perplexity of a language model on any text or shards; how good a model with a
-// task is on a file of texts and labels.
+// brrr eval: loss and perplexity of a language model on any text or shards, or its loss on a file
+// of conversations; the scores of a model with a task on a file of texts and labels.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/tell.h"
-#include "base/terminal/progress.h"
 #include "cli/commands.h"
+#include "cli/eval/eval_conversations.h"
+#include "cli/eval/eval_parts.h"
 #include "cli/join_ranks.h"
 #include "cli/model_option.h"
 #include "data/corpus.h"
-#include "formats/json_file.h"
 #include "infer/evaluate.h"
 #include "infer/evaluate_task.h"
 #include "infer/picture_model.h"
@@ -70,36 +69,6 @@ Source open_source(const infer::EvalOptions& options, const io::Tokenizer& token
   tokenizer.encode(corpus.text, ids);
   return {io::TokenSource::from_ids(std::move(ids), corpus.description), corpus.description,
           static_cast<int64_t>(corpus.text.size())};
-}
-
-/// Progress that appears with its first step.
-class EvalProgress {
- public:
-  explicit EvalProgress(const infer::EvalOptions& options) : is_plain_(options.disable_tqdm) {}
-  void update(int64_t done, int64_t total) {
-    if (!progress_) {
-      ProgressOptions p;
-      p.label = "eval";
-      p.total = total;
-      p.plain_interval_seconds = 5;
-      if (is_plain_) p.is_terminal = false;
-      progress_.emplace(std::move(p));
-    }
-    progress_->update(done);
-  }
-  void finish() {
-    if (progress_) progress_->finish();
-  }
-
- private:
-  bool is_plain_;
-  std::optional<Progress> progress_;
-};
-
-void print_eval_json(const nlohmann::ordered_json& j) { fmt::print("{}\n", io::json_line(j)); }
-
-nlohmann::ordered_json json_number(double x) {
-  return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json();
 }
 
 int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder& model,
@@ -339,8 +308,9 @@ int eval_pictures(const infer::EvalOptions& options, const io::ModelFolder& mode
   return say_evaluation(options, r, model, "pictures", set->what());
 }
 
-/// Options that do nothing for a model are refused.
-void check_options_for(const infer::EvalOptions& o, models::Head head, const std::string& model) {
+/// Refuses options that do nothing for a model. `task`: of a file of conversations or of pairs.
+void check_options_for(const infer::EvalOptions& o, models::Head head, const std::string& model,
+                       std::optional<train::TrainTask> task) {
   const bool has_labels = head == models::Head::classes || head == models::Head::values ||
                           head == models::Head::token_classes;
   const infer::EvalOptions usual;
@@ -353,7 +323,17 @@ void check_options_for(const infer::EvalOptions& o, models::Head head, const std
     if (o.label_column != usual.label_column) refuse("label-column");
     if (o.header != usual.header) refuse("header");
     if (o.quoting != usual.quoting) refuse("quoting");
-    if (o.truncate != usual.truncate) refuse("no-truncate");
+    if (o.truncate != usual.truncate && task != train::TrainTask::dpo) refuse("no-truncate");
+  }
+  const auto needs = [](bool is_given, const char* name, const char* what) {
+    if (is_given) usage_error("--{} is for a .jsonl file of {}; leave it out", name, what);
+  };
+  if (!task) needs(o.chat_template != usual.chat_template, "chat-template", "conversations");
+  if (task != train::TrainTask::dpo) {
+    needs(o.dpo_loss != usual.dpo_loss, "dpo-loss", "pairs of answers");
+    needs(o.dpo_beta != usual.dpo_beta, "dpo-beta", "pairs of answers");
+    needs(o.dpo_label_smoothing != usual.dpo_label_smoothing, "dpo-label-smoothing",
+          "pairs of answers");
   }
   if (head != models::Head::masked_token && o.mlm_probability != usual.mlm_probability)
     refuse("mlm-probability");
@@ -372,9 +352,13 @@ int eval(const infer::EvalOptions& options, const io::ModelFolder& model,
          Communicator* communicator) {
   if (model.definition->sees_pictures()) return eval_pictures(options, model, communicator);
   const models::Head head = model.definition->task().head;
-  check_options_for(options, head, model.folder.string());
+  std::optional<train::TrainTask> task;
+  if (head == models::Head::next_token)
+    run_on_all(communicator, [&] { task = task_of_files(options); });
+  check_options_for(options, head, model.folder.string(), task);
   switch (head) {
     case models::Head::next_token:
+      if (task) return eval_conversations(options, model, *task, communicator);
       return eval_language_model(options, model, communicator);
     case models::Head::masked_token:
       return eval_masked_model(options, model, communicator);

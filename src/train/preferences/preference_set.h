@@ -1,0 +1,70 @@
+#pragma once
+// The pairs of answers that a run learns from (--task dpo), and what the reference says of them:
+// the log probabilities that the model gives every sequence before the first step. They are
+// computed once and kept in every checkpoint, so that no step needs a second model, and a resumed
+// run has the same bits.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "data/loader.h"
+#include "data/preference_batches.h"
+#include "data/token_source.h"
+
+namespace brrr {
+class Communicator;
+}
+
+namespace brrr::train {
+
+class Session;
+
+/// The file of a checkpoint that keeps the reference's log probabilities.
+inline constexpr const char* kReferenceFile = "reference.safetensors";
+
+/// Pairs for training, or for validation.
+struct PreferencePart {
+  io::TokenSource tokens = io::TokenSource::from_ids({}, "no pairs");
+  std::vector<uint8_t> learnt;  // of each token: 1 where it is a target
+  std::vector<io::PreferencePair> pairs;
+  /// Log probabilities under the reference, two for each pair: of the preferred sequence and of the
+  /// other one. Empty until they are known.
+  std::vector<float> reference;
+
+  /// Must not outlive this.
+  std::unique_ptr<io::BatchSource> batches(const io::BatchOptions& options) const;
+  /// Identifies the pairs (io::BatchSource::fingerprint); "" without pairs.
+  std::string fingerprint() const;
+  /// Tokens of the longest sequence; 0 without pairs.
+  int64_t longest() const;
+};
+
+/// How the log probabilities are computed.
+struct ReferencePass {
+  Session& session;  // with the weights of the reference
+  io::LoaderOptions loader;
+  /// Divides the batches among its ranks, all of which get the result. Null: no others.
+  Communicator* communicator = nullptr;
+  std::function<void(int64_t pairs)> progress = {};  // so many are done
+  /// Asked after each batch, and of several ranks after the last one; true ends the pass.
+  std::function<bool()> stops = {};
+};
+
+struct PreferenceSet {
+  PreferencePart train, validation;
+
+  int64_t pairs() const { return std::ssize(train.pairs) + std::ssize(validation.pairs); }
+  /// Bytes of the log probabilities.
+  int64_t reference_bytes() const { return 2 * pairs() * static_cast<int64_t>(sizeof(float)); }
+  /// Computes the log probabilities of all pairs. False: the pass was stopped, and nothing changed.
+  /// Throws UserError for a model that gives NaN or infinity.
+  bool compute_reference(const ReferencePass& pass);
+  void write_reference(const fs::path& file) const;
+  /// Throws UserError for a file that is damaged, or of other pairs.
+  void read_reference(const fs::path& file);
+};
+
+}  // namespace brrr::train
