@@ -1,6 +1,7 @@
 #include "train/prepare_run.h"
 
 #include "train/chat/chat_data.h"
+#include "train/options/lora_options.h"
 #include "train/parts.h"
 
 namespace brrr::train {
@@ -47,7 +48,8 @@ PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>&
     adopt_architecture(options, *run.start_from);
     say("starting from " + description(*run.start_from));
     for (const std::string& note :
-         {quantization_note(*run.start_from), preset_note(options, *run.start_from)})
+         {quantization_note(*run.start_from), preset_note(options, *run.start_from),
+          other_task_note(*known, *run.start_from->definition)})
       if (!note.empty()) say("note: " + note);
   }
   if (!folder.empty()) {

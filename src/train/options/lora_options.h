@@ -26,6 +26,10 @@ models::ModelPtr with_adapter(const TrainOptions& options, models::ModelPtr mode
 /// The integers that the adapted model is held in; 0 bits: floats.
 Quantization quantization_of_base(const TrainOptions& options);
 
+/// What a run says that trains an adapter further for another task; "" otherwise. `known`: the
+/// model as the folder has it.
+std::string other_task_note(const models::Model& known, const models::Model& model);
+
 /// What a run says about its adapter; "" without one.
 std::string adapter_line(const models::Model& model);
 
