@@ -246,7 +246,8 @@ Arguments parse_arguments(std::span<const OptionInfo> infos, std::span<const std
       case OptionKind::kList:
         if (!more || !is_value(args[i + 1]))
           usage_error("{} needs a value ({}){}", key, info.value, see);
-        while (i + 1 < args.size() && is_value(args[i + 1])) add(args[++i]);
+        do add(args[++i]);
+        while (!info.repeats && i + 1 < args.size() && is_value(args[i + 1]));
         break;
       default:
         if (!more || !is_value(args[i + 1]))

@@ -1,11 +1,10 @@
 #pragma once
 // Option tables: one row per option is the single source for the command line, the TOML file,
-// --help,
-// --print-config, JSON records and the documents. A table is over a plain struct; a row knows its
-// names, its help, and how to set and show one field. Why not a library's parser: `_` and `-` are
-// alike here, aliases and suggestions are the same on the command line and in files, and both must
-// come from one table. Every wrong key or value is a UserError with exit code 2 that says what was
-// expected and what came. Tables are immutable after construction and may be shared by threads.
+// --help, --print-config, JSON records and the documents. A table is over a plain struct; a row
+// knows its names, its help, and how to set and show one field. A library's parser would not do:
+// `_` and `-` are alike here, and aliases and suggestions are the same on the command line and in
+// files. Every wrong key or value is a UserError with exit code 2 that says what was expected and
+// what was given. Tables are immutable after construction and may be shared by threads.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +21,9 @@
 
 namespace brrr {
 
-/// How a value is written and recorded. kOptional: `--resume` alone means `--resume true`.
+/// How a value is written and recorded.
+/// kOptional: the value may be left out: `--resume` alone means `--resume true`.
+/// kList: takes all words up to the next option, or one word per occurrence (OptionInfo::repeats).
 enum class OptionKind { kFlag, kInteger, kReal, kText, kOptional, kList };
 
 struct OptionInfo {
@@ -32,13 +33,14 @@ struct OptionInfo {
   std::string value;                 // what --help shows for the value: "N", "FILE..."
   std::string help;                  // one line, with the unit
   OptionKind kind = OptionKind::kText;
-  std::vector<std::string> choices =
-      {};                     // values to offer for completion; others may be right, too
-  std::string shown_default;  // filled by OptionTable::infos()
-  // Not empty: a foreign name that is understood but sets the field of another row (of this name);
-  // it is not recorded and --help does not list it.
+  /// kList: each occurrence takes one word, `--adapter A --adapter B`; what follows is positional.
+  bool repeats = false;
+  std::vector<std::string> choices = {};  // values offered for completion; others may be valid, too
+  std::string shown_default;              // filled by OptionTable::infos()
+  /// Not empty: a name of another program that sets the field of the row with this name. It is not
+  /// recorded, and --help does not list it.
   std::string stands_for = {};
-  // A run may be resumed with another value: it cannot change the bits of the run.
+  /// A run may be resumed with another value, because the value cannot change the bits of the run.
   bool free_on_resume = false;
 };
 
@@ -89,10 +91,9 @@ struct Arguments {
   bool help = false;
 };
 
-/// Splits a command line: `--name value`, `--name=value`, `--flag`, `--no-flag`, `--list a b c`,
-/// and
-/// "--" before positional arguments. `-h` and `--help` set help. `command` ("brrr train") is named
-/// in errors.
+/// Splits a command line: `--name value`, `--name=value`, `--flag`, `--no-flag`, `--list a b c`, or
+/// `--list a --list b` where the list repeats, and "--" before positional arguments. `-h` and
+/// `--help` set help. `command` ("brrr train") is named in errors.
 Arguments parse_arguments(std::span<const OptionInfo> infos, std::span<const std::string> args,
                           const std::string& command);
 
@@ -172,7 +173,7 @@ class OptionTable {
     row.get = [=](const T& t) { return std::vector{show(t.*field)}; };
     return row;
   }
-  /// Each value may hold several items apart by commas when `split` is set.
+  /// With `split`, each value may hold several items separated by commas.
   Row& list(std::string name, std::vector<std::string> T::*field, bool split, std::string value,
             std::string help, std::vector<std::string> aliases = {}) {
     Row& row = add(std::move(name), OptionKind::kList, value, help, std::move(aliases));
@@ -181,7 +182,15 @@ class OptionTable {
     row.get = [=](const T& t) { return t.*field; };
     return row;
   }
-  /// A foreign name for `target`, with a setter of its own (which may refuse with a reason).
+  /// A list whose option takes one word per occurrence, so that positional words may follow it.
+  Row& repeated(std::string name, std::vector<std::string> T::*field, bool split, std::string value,
+                std::string help, std::vector<std::string> aliases = {}) {
+    Row& row =
+        list(std::move(name), field, split, std::move(value), std::move(help), std::move(aliases));
+    row.repeats = true;
+    return row;
+  }
+  /// A name of another program for `target`. Its setter may refuse a value with a reason.
   Row& foreign(std::string name, OptionKind kind, std::string target, std::string help,
                std::function<void(T&, const std::string&)> set,
                std::vector<std::string> aliases = {}) {

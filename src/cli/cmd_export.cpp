@@ -56,9 +56,10 @@ const OptionTable<ExportOptions>& export_table() {
     t.text(
         "model", &O::model, "MODEL",
         "run, checkpoint or model folder, or GGUF, ONNX or .brrr file (default: the newest run)");
-    t.list("adapter", &O::adapter, false, "FOLDER[=SCALE]...",
-           "low-rank adapter to merge into the model first, and a factor of its scale",
-           {"lora", "peft"});
+    t.repeated("adapter", &O::adapter, false, "FOLDER[=SCALE]",
+               "low-rank adapter to merge into the model first, with an optional factor of its "
+               "scale; give the option once for each adapter: their changes are added",
+               {"lora", "peft"});
     t.choice(
         "format", &O::format, {{"onnx"}, {"gguf"}, {"brrr"}, {"safetensors"}}, "NAME",
         "onnx: for any runtime; gguf: for llama.cpp; brrr: one file with the graph and the "
@@ -68,10 +69,10 @@ const OptionTable<ExportOptions>& export_table() {
            "the file to write (default: model.onnx, model.gguf or model.brrr)", {"outfile"});
     t.flag("verify", &O::verify,
            "run what was written and compare it with the model; --no-verify leaves it out");
-    t.list("size", &O::sizes, false, "NAME=N",
-           "fix a size of an ONNX or .brrr file that is exported again");
-    t.list("input", &O::inputs, false, "NAME=FILE.npy",
-           "make the value of an input part of what is exported");
+    t.repeated("size", &O::sizes, false, "NAME=N",
+               "fix a size of an ONNX or .brrr file that is exported again");
+    t.repeated("input", &O::inputs, false, "NAME=FILE.npy",
+               "make the value of an input part of what is exported");
     t.integer("threads", &O::threads, 0, 4096, "N", "threads (0: all)", {"num-threads"});
     t.group("ONNX");
     t.integer("opset", &O::opset, onnx::kOldestExport, onnx::kNewestExport, "N",

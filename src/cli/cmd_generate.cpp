@@ -90,6 +90,8 @@ void print_samples(const infer::GenerateOptions& options, const io::ModelFolder&
     j["tokens_per_second"] = maker.tokens_per_second();
     j["process_peak_bytes"] = peak_resident_bytes();
     j["model"] = model.folder.string();
+    if (const auto adapters = infer::adapter_titles(model); !adapters.empty())
+      j["adapters"] = adapters;
     fmt::print("{}\n", io::json_line(j));
   } else if (!stream) {
     for (size_t i = 0; i < texts.size(); ++i)
@@ -121,7 +123,7 @@ int generate_main(const infer::GenerateOptions& options) {
   maker.say_notes();
   if (options.json) return 0;
   tell("{} in {}, {:.0f} tokens/s ({})\n", counted(maker.tokens(), "token"),
-       duration_text(maker.seconds()), maker.tokens_per_second(), model.folder.string());
+       duration_text(maker.seconds()), maker.tokens_per_second(), infer::title_of(model));
   return 0;
 }
 

@@ -175,6 +175,12 @@ int run_ladder(const Arguments& args) {
       chosen_ladders(args.positional, !flags.model.empty());
   options.model = flags.model.empty() ? "" : find_named_model(flags.model).string();
   check_read(user, chosen, options);
+  if (train::resolve_unchecked(user).lora_r > 0)
+    usage_error(
+        "--lora-r: a ladder times the training of whole models, not of adapters: `brrr plan FOLDER "
+        "--lora-r N` compares an adapter's memory and time with full fine-tuning, and `brrr "
+        "profile "
+        "--init-from FOLDER --lora-r N` times its steps");
   const train::TrainOptions checked = train::resolve(user);  // wrong options show before hours
   if (checked.wants_fit()) usage_error("--fit does not apply to a ladder; use `brrr plan --fit`");
   use_threads(checked.threads);

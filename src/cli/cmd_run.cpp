@@ -38,15 +38,18 @@ const OptionTable<RunOptions>& run_table() {
     t.group("run");
     t.text("model", &O::model, "FILE",
            "an ONNX file, a .brrr file, or a model's folder or its name on the Hub");
-    t.list("input", &O::inputs, false, "NAME=FILE.npy",
-           "the tensor of an input, once for each input; without any, and without --random, the "
-           "inputs and outputs of the file are listed");
+    t.repeated(
+        "input", &O::inputs, false, "NAME=FILE.npy",
+        "the tensor of an input, once for each input; without any, and without --random, the "
+        "inputs and outputs of the file are listed");
     t.flag("random", &O::random,
            "make up the inputs that are not given: random floats, ones elsewhere");
-    t.list("size", &O::sizes, false, "NAME=N",
-           "with --random, the size of an axis that the file leaves open; x.1: axis 1 of the input "
-           "x");
-    t.list("output", &O::wanted, false, "NAME", "an output to compute (default: all)");
+    t.repeated(
+        "size", &O::sizes, false, "NAME=N",
+        "with --random, the size of an axis that the file leaves open; x.1: axis 1 of the input "
+        "x");
+    t.repeated("output", &O::wanted, false, "NAME",
+               "an output to compute, once for each (default: all)");
     t.text("output-dir", &O::output_dir, "FOLDER",
            "write each output to NAME.npy there; a / in a name becomes _");
     t.integer("repeats", &O::repeats, 1, 1 << 24, "N",

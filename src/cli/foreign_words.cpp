@@ -71,11 +71,16 @@ struct ForeignOption {
 
 const std::vector<ForeignOption>& options_of_others() {
   constexpr const char* kAdapters =
-      "`brrr train --lora-r N` trains an adapter, and generate, eval, embed, classify, fill-mask, "
-      "rerank, export and merge take it as --adapter FOLDER";
+      "`brrr train --init-from MODEL --lora-r N` trains an adapter, with --load-in-4bit as QLoRA, "
+      "and generate, eval, embed, classify, fill-mask, rerank, export and merge take it as "
+      "--adapter "
+      "FOLDER";
   constexpr const char* kBits =
       "leave it out: --precision int8, int8-weight-only or int4 quantises the weights in memory, "
       "`brrr quantize` in a folder, and train takes --load-in-4bit with --lora-r";
+  constexpr const char* kRanks =
+      "`brrr launch -n N train ...` starts N ranks of a training run on this machine, and --hosts "
+      "a,b on several; leave it out";
   constexpr const char* kLayers =
       "a model is on one device as a whole; leave it out, and choose it by --device";
   static const std::vector<ForeignOption> all{
@@ -83,7 +88,11 @@ const std::vector<ForeignOption>& options_of_others() {
       {{"-p"}, {"prompt"}},
       {{"-f", "--file"}, {"prompt-file", "text"}},
       {{"-n", "--n-predict", "--predict"}, {"max-new-tokens", "processes"}},
-      {{"-np"}, {"processes"}},
+      {{"-np", "--nproc-per-node", "--num-processes"}, {"processes"}, kRanks},
+      {{"--nnodes", "--num-machines", "--node-rank", "--machine-rank", "--master-addr",
+        "--master-port", "--rdzv-backend", "--rdzv-endpoint"},
+       {},
+       kRanks},
       {{"-c", "--ctx-size", "--n-ctx", "--max-model-len"},
        {"context", "max-length"},
        "the whole context of the model is used, and memory is taken for as much of it as the text "
@@ -98,10 +107,12 @@ const std::vector<ForeignOption>& options_of_others() {
       {{"-sys", "--system-prompt"}, {"system"}},
       {{"-ngl", "--n-gpu-layers", "--gpu-layers"}, {}, kLayers},
       {{"--device-map"}, {}, kLayers},
-      {{"--lora", "--lora-scaled", "--lora-path", "--lora-modules", "--peft-model", "--adapter"},
+      {{"--lora", "--lora-scaled", "--lora-path", "--lora-modules", "--enable-lora", "--peft-model",
+        "--adapter"},
        {"adapter"},
        kAdapters},
-      {{"--lora-r", "--lora-rank", "--lora-alpha", "--lora-dropout", "--lora-target-modules"},
+      {{"--lora-r", "--lora-rank", "--lora-alpha", "--lora-dropout", "--lora-target-modules",
+        "--lora-target-linear"},
        {"lora-r"},
        kAdapters},
       {{"--use-peft", "--use-lora", "--qlora"}, {}, kAdapters},
@@ -121,6 +132,55 @@ bool has_option(std::span<const OptionInfo> options, const std::string& name) {
   return std::ranges::any_of(options, [&](const OptionInfo& o) {
     return o.name == name || std::ranges::find(o.aliases, name) != o.aliases.end();
   });
+}
+
+/// Whether the verb puts adapters on a model.
+bool takes_adapters(std::span<const OptionInfo> options) {
+  return std::ranges::any_of(options,
+                             [](const OptionInfo& o) { return o.name == "adapter" && o.repeats; });
+}
+
+bool is_number(const std::string& text) {
+  try {
+    parse_real(text, {});
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+/// Rewrites the options of adapters that have another form than ours as --adapter: llama.cpp's
+/// `--lora-scaled FILE SCALE` and `FILE:SCALE`, and vLLM's `--enable-lora --lora-modules NAME=PATH
+/// ...` with its limits, which nothing here needs.
+std::vector<std::string> with_our_adapters(std::vector<std::string> args) {
+  std::vector<std::string> ours;
+  size_t at = 0;
+  const auto has_value = [&] { return at + 1 < args.size() && !args[at + 1].starts_with("--"); };
+  for (; at < args.size(); ++at) {
+    if (args[at] == "--") break;
+    const std::string key = args[at].starts_with("--") ? canonical_key(args[at]) : "";
+    if (key == "enable-lora") continue;
+    if (key == "max-loras" || key == "max-lora-rank" || key == "max-cpu-loras") {
+      if (has_value()) ++at;
+    } else if (key == "lora-modules" && has_value()) {
+      // The first word may be the folder alone.
+      do ours.push_back("--adapter=" + args[++at]);
+      while (has_value() && args[at + 1].find('=') != std::string::npos);
+    } else if (key == "lora-scaled" && has_value()) {
+      std::string folder = args[++at];
+      const size_t colon = std::min(folder.rfind(':'), folder.size());
+      if (has_value() && is_number(args[at + 1]))
+        folder += "=" + args[++at];
+      else if (colon < folder.size() && is_number(folder.substr(colon + 1)))
+        folder[colon] = '=';
+      ours.push_back("--adapter=" + folder);
+    } else {
+      ours.push_back(args[at]);
+    }
+  }
+  ours.insert(ours.end(), args.begin() + static_cast<int64_t>(std::min(at, args.size())),
+              args.end());
+  return ours;
 }
 
 }  // namespace
@@ -146,6 +206,7 @@ std::vector<std::string> with_our_options(std::span<const OptionInfo> options,
     });
     return at == options.end() ? OptionKind::kFlag : at->kind;
   };
+  if (takes_adapters(options)) args = with_our_adapters(std::move(args));
   bool is_value = false;  // of the option before it, whatever it looks like
   for (std::string& arg : args) {
     if (arg == "--") break;
@@ -157,8 +218,9 @@ std::vector<std::string> with_our_options(std::span<const OptionInfo> options,
         is_long ? "--" + canonical_key(arg.substr(0, equals)) : arg.substr(0, equals);
     const auto expect_value = [&](const std::string& name) {
       const OptionKind kind = kind_of(name);
-      is_value = equals == arg.size() && (kind == OptionKind::kText || kind == OptionKind::kReal ||
-                                          kind == OptionKind::kInteger);
+      is_value =
+          equals == arg.size() && (kind == OptionKind::kText || kind == OptionKind::kReal ||
+                                   kind == OptionKind::kInteger || kind == OptionKind::kList);
     };
     if (is_long && has_option(options, canonical_key(key))) {
       expect_value(canonical_key(key));

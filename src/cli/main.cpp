@@ -65,7 +65,8 @@ void print_markdown() {
   fmt::print(
       "# The verbs and their options\n\nGenerated from the option tables by `./brrr help "
       "--markdown`; `tests/cli/docs_test.cpp` checks it. Do not edit.\n\nOptions may be spelled "
-      "with `-` or `_`, on the command line and in TOML files. Lists take several values.\n");
+      "with `-` or `_`, on the command line and in TOML files. A value that ends in `...` may be "
+      "several words; other options are given once for each value where they take several.\n");
   const auto print = [](const Command& command, const std::string& name) {
     fmt::print("\n## {0}\n\n{1}{2}.\n\n    {0} {3}\n{4}", name,
                static_cast<char>(std::toupper(command.summary[0])), command.summary.substr(1),

@@ -22,6 +22,7 @@
 #include "machine/device.h"
 #include "models/adapters/adapted_model.h"
 #include "models/causal_lm.h"
+#include "passes/adapters/choose_adapters.h"
 #include "runtime/attention_support.h"
 #include "sampling/continuation.h"
 
@@ -36,6 +37,7 @@ using infer::most_guessed_tokens;
 using infer::most_new_tokens;
 using infer::note_ignored_settings;
 using infer::sampling_of;
+using infer::stop_strings_of;
 using infer::text_ends;
 namespace {
 
@@ -56,9 +58,7 @@ class ManyTexts {
             const PromptsFile& file)
       : o_(options), model_(model), ends_(text_ends(model, options.chat)) {
     if (options.chat) chat_ = chat_template_of(model, !options.tools.empty());
-    chooses_adapters_ =
-        std::ranges::any_of(file.prompts, [](const Prompt& p) { return p.adapter.has_value(); });
-    if (chooses_adapters_) check_adapters();
+    name_adapters();
     read(file);
   }
 
@@ -72,7 +72,7 @@ class ManyTexts {
     how.precision = precision.dtype;
     how.quantization = precision.quantization;
     how.cache = o_.kv_cache;
-    how.chooses_adapters = chooses_adapters_ && model_.definition->adapted() != nullptr;
+    how.chooses_adapters = chooses_adapters_;
     how.parallel = o_.beam_size > 1 ? o_.beam_size * searches_at_once()
                                     : std::min(o_.parallel, answers_wanted());
     how.prefill_tokens = o_.prefill_tokens;
@@ -103,7 +103,8 @@ class ManyTexts {
     Prompt prompt;
     std::vector<int32_t> tokens;
     int64_t most = 0;     // new tokens of an answer
-    int32_t adapter = 0;  // from 1; 0: none
+    int32_t adapter = 0;  // SequenceRequest::adapter
+    std::vector<std::string> stop = {};
     int64_t positions() const { return std::ssize(tokens) + most; }
   };
 
@@ -137,11 +138,8 @@ class ManyTexts {
     return std::clamp<int64_t>(o_.parallel / o_.beam_size, 1, std::ssize(jobs_));
   }
   Answer& add_answer(const Job& job, int64_t sample) {
-    answers_.push_back(std::make_unique<Answer>(
-        Answer{&job.prompt,
-               sample,
-               GrowingText(*model_.tokenizer, job.tokens, ends_, job.prompt.stop),
-               {}}));
+    answers_.push_back(std::make_unique<Answer>(Answer{
+        &job.prompt, sample, GrowingText(*model_.tokenizer, job.tokens, ends_, job.stop), {}}));
     return *answers_.back();
   }
 
@@ -187,39 +185,43 @@ class ManyTexts {
     return begin_of_text(model_);
   }
 
-  std::vector<std::string> adapter_names() const {
-    std::vector<std::string> names;
-    if (const models::AdaptedModel* adapted = model_.definition->adapted())
-      for (const models::Adapter& adapter : adapted->adapters()) names.push_back(adapter.title);
-    return names;
+  void name_adapters() {
+    const models::AdaptedModel* const adapted = model_.definition->adapted();
+    if (adapted == nullptr) return;
+    for (const models::Adapter& adapter : adapted->adapters())
+      adapter_names_.push_back(adapter.title);
+    // Wherever texts can choose, all take this path: the bits of a text must not depend on whether
+    // another line chooses.
+    try {
+      adapted->check_choosable();
+      chooses_adapters_ = true;
+    } catch (const UserError& e) {
+      why_no_choice_ = e.what();
+    }
   }
 
-  void check_adapters() const {
-    std::set<std::string> seen;
-    for (const std::string& name : adapter_names())
-      if (!seen.insert(name).second)
-        user_error(
-            "--adapter: two are called '{}', and prompts choose them by name; name one: --adapter "
-            "NAME=FOLDER",
-            name);
-    if (!seen.empty()) model_.definition->adapted()->check_choosable();
-  }
-
-  /// The number of the adapter that a line names, from 1; 0: none.
+  /// The adapters that a line uses, as SequenceRequest::adapter has them.
   int32_t adapter_of(const Prompt& p) const {
-    if (!p.adapter || p.adapter->empty()) return 0;
-    const std::vector<std::string> names = adapter_names();
-    if (names.empty())
+    if (!p.adapter) return !chooses_adapters_ ? 0 : adapter_names_.size() == 1 ? 1 : kAllAdapters;
+    if (adapter_names_.empty()) {
+      if (p.adapter->empty()) return 0;
       user_error("\"adapter\": there is none; name its folder by --adapter FOLDER");
-    const auto at = std::ranges::find(names, *p.adapter);
-    if (at == names.end())
+    }
+    if (!chooses_adapters_) user_error("\"adapter\": {}", why_no_choice_);
+    if (p.adapter->empty()) return 0;
+    const auto at = std::ranges::find(adapter_names_, *p.adapter);
+    if (at == adapter_names_.end())
       user_error("\"adapter\": there is no {}; there are: {}", io::in_quotes(*p.adapter),
-                 fmt::join(names, ", "));
-    return static_cast<int32_t>(at - names.begin()) + 1;
+                 fmt::join(adapter_names_, ", "));
+    if (std::ranges::count(adapter_names_, *p.adapter) > 1)
+      user_error("\"adapter\": two are called {}; name one: --adapter NAME=FOLDER",
+                 io::in_quotes(*p.adapter));
+    return static_cast<int32_t>(at - adapter_names_.begin()) + 1;
   }
 
   void read(const PromptsFile& file) {
     problems_ = file.problems;
+    const std::vector<std::string> usual_stop = stop_strings_of(o_, model_);
     int64_t cut = 0;
     for (const Prompt& p : file.prompts) {
       try {
@@ -228,6 +230,7 @@ class ManyTexts {
         if (o_.beam_size > 1 && p.answers > o_.beam_size)
           user_error("\"n\" must be at most the {} beams; found {}", o_.beam_size, p.answers);
         job.adapter = adapter_of(p);
+        job.stop = p.stop ? stop_strings_of(o_, model_, p.stop) : usual_stop;
         job.most = p.max_new_tokens ? *p.max_new_tokens
                                     : most_new_tokens(o_, model_, std::ssize(job.tokens));
         cut += std::ssize(job.tokens) > context() ? 1 : 0;
@@ -270,10 +273,8 @@ class ManyTexts {
     json j;
     j["id"] = a.prompt->id;
     if (a.prompt->answers > 1) j["index"] = a.sample;
-    if (chooses_adapters_) {
-      const std::string name = a.prompt->adapter.value_or("");
-      j["adapter"] = name.empty() ? json() : json(name);
-    }
+    if (const auto& adapter = a.prompt->adapter)
+      j["adapter"] = adapter->empty() ? json() : json(*adapter);
     j["text"] = a.text.text();
     j["ids"] = a.text.ids();
     j["finish_reason"] = a.finish_reason;
@@ -294,14 +295,19 @@ class ManyTexts {
     finished_.clear();
   }
 
-  /// Says how many texts each adapter has: lines without the key use none.
+  /// Says how many texts each adapter has, where lines choose.
   void say_adapters() const {
     std::map<std::string, int64_t> texts;
-    for (const auto& a : answers_) ++texts[a->prompt->adapter.value_or("")];
+    bool is_chosen = false;
+    for (const auto& a : answers_) {
+      const auto& adapter = a->prompt->adapter;
+      is_chosen = is_chosen || adapter;
+      ++texts[!adapter ? "all adapters" : adapter->empty() ? "no adapter" : *adapter];
+    }
+    if (!is_chosen) return;
     std::vector<std::string> parts;
     for (const auto& [name, count] : texts)
-      parts.push_back(
-          fmt::format("{}: {}", name.empty() ? "no adapter" : name, counted(count, "text")));
+      parts.push_back(fmt::format("{}: {}", name, counted(count, "text")));
     tell("adapters chosen by prompt: {}\n", fmt::join(parts, ", "));
   }
 
@@ -311,7 +317,7 @@ class ManyTexts {
     for (const auto& a : answers_) made += std::ssize(a->text.ids());
     const double speed = seconds > 0 ? static_cast<double>(made) / seconds : 0;
     std::string notes;
-    if (chooses_adapters_) say_adapters();
+    say_adapters();
     const auto note = [&](int64_t n, const std::string& what) {
       if (n > 0) notes += fmt::format(", {}", what);
     };
@@ -340,7 +346,9 @@ class ManyTexts {
   std::vector<std::unique_ptr<Answer>> answers_;
   std::vector<const Answer*> finished_;  // ended since print_finished() was called
   size_t printed_ = 0;                   // answers printed in order
-  bool chooses_adapters_ = false;        // a line says its adapter
+  std::vector<std::string> adapter_names_;
+  bool chooses_adapters_ = false;  // BatcherOptions::chooses_adapters
+  std::string why_no_choice_;      // where there are adapters that lines cannot choose among
 };
 
 }  // namespace
@@ -357,7 +365,6 @@ int generate_many(const infer::GenerateOptions& options, const io::ModelFolder& 
   infer::validate(defaults.sampling);
   check_context(options, model);
   note_ignored_settings(model);
-  defaults.stop = infer::stop_strings_of(options, model);
   defaults.answers = options.num_samples;
   const PromptsFile file = read_prompts(options.prompts, defaults);
   if (file.prompts.empty() && file.problems.empty())

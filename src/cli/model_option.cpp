@@ -62,6 +62,9 @@ KeyValues with_words(const Arguments& args, AlsoReads reads) {
       if (!missing.empty() && (!model.empty() || is_text_name(missing)))
         usage_error("there is no file or folder '{}'", missing);
       if (is_missing) missing = word;  // perhaps a model of the Hub
+      if (!model.empty() && io::holds_adapter(word))
+        usage_error("expected one model folder; got {} and '{}', an adapter: add --adapter {}",
+                    model, word, shell_word(word));
       if (!model.empty()) usage_error("expected one model folder; got {} and '{}'", model, word);
       model = "'" + word + "'";
     }

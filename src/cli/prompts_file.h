@@ -1,6 +1,7 @@
 #pragma once
 // Reads the file of `brrr generate --prompts`. Each line is a JSON object with a "prompt" and
-// optionally an "id", an "adapter" and sampling options, which override the command line.
+// optionally an "id", an "adapter" and sampling options, which override the command line. What a
+// line means does not depend on other lines.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -19,10 +20,11 @@ struct Prompt {
   std::string text;
   infer::Sampling sampling;
   std::optional<int64_t> max_new_tokens;
-  std::vector<std::string> stop;  // a text ends before any of these strings
+  /// In place of --stop: the text ends before any of these strings. Absent: those of --stop.
+  std::optional<std::vector<std::string>> stop = {};
   int64_t answers = 1;
-  /// Name of the adapter; "" selects the base alone (null or "" in the file). Absent if the line
-  /// has no such key.
+  /// Name of the one adapter that the text uses; "" (null or "" in the file): none. Absent: the sum
+  /// of all adapters of the command line, as without --prompts.
   std::optional<std::string> adapter = {};
 };
 

@@ -50,10 +50,10 @@ std::optional<std::string> module_named(const Arguments& args);
 template <typename T>
 void add_input_rows(OptionTable<T>& t) {
   t.group("ONNX and .brrr files");
-  t.list("input", &T::inputs, false, "NAME=FILE.npy",
-         "the tensor of an input, once for each input (default: made up)");
-  t.list("size", &T::sizes, false, "NAME=N",
-         "the size of an axis that the file leaves open; x.1: axis 1 of the input x");
+  t.repeated("input", &T::inputs, false, "NAME=FILE.npy",
+             "the tensor of an input, once for each input (default: made up)");
+  t.repeated("size", &T::sizes, false, "NAME=N",
+             "the size of an axis that the file leaves open; x.1: axis 1 of the input x");
 }
 
 /// Rows of a run: --json, --device, --precision, --memory-limit, --threads, --disable-pass,
@@ -71,7 +71,7 @@ void add_runnable_rows(OptionTable<T>& t) {
   machine::add_memory_row(t);
   t.integer("threads", &T::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
-  t.list("disable-pass", &T::disabled, true, "NAME,...", "comma-separated passes to disable");
+  t.repeated("disable-pass", &T::disabled, true, "NAME,...", "comma-separated passes to disable");
   t.flag("compile", &T::compile, "--no-compile runs the graph as it is written, without passes");
   t.flag("explain", &T::explain, "print what each pass decided");
   t.text("dump-graph", &T::dump_folder, "FOLDER", "write the graph after each pass there");

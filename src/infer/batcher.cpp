@@ -11,6 +11,7 @@
 #include "infer/model_runnable.h"
 #include "infer/prompt_lookup.h"
 #include "models/adapters/adapted_model.h"
+#include "passes/adapters/choose_adapters.h"
 #include "sampling/continuation.h"
 
 namespace brrr::infer {
@@ -140,7 +141,8 @@ Batcher::Id Batcher::add(SequenceRequest request) {
   for (const int32_t id : request.prompt)
     if (id < 0 || id >= vocabulary_)
       user_error("token {} of the prompt lies outside the vocabulary of {}", id, vocabulary_);
-  BRRR_CHECK(request.adapter >= 0 && request.adapter <= adapters_, "adapter {} of {}",
+  const bool uses_all = request.adapter == kAllAdapters && options_.chooses_adapters;
+  BRRR_CHECK(uses_all || (request.adapter >= 0 && request.adapter <= adapters_), "adapter {} of {}",
              request.adapter, adapters_);
   auto s = std::make_unique<Sequence>(next_++, std::move(request));
   s->sampler.read(s->request.prompt);

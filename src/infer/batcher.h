@@ -27,8 +27,8 @@ struct BatcherOptions {
   DType precision = DType::f32;          // dtype of weights and products
   WeightQuantization quantization = {};  // of weights
   CachePrecision cache = CachePrecision::computed;
-  /// Each sequence selects one adapter of the AdaptedModel, or the base alone. Otherwise every
-  /// sequence gets the sum of all adapters.
+  /// Each sequence selects one adapter of the AdaptedModel, all of them, or the base alone.
+  /// Otherwise every sequence gets the sum of all adapters.
   bool chooses_adapters = false;
   int64_t parallel = 16;  // maximum number of running sequences
   /// Maximum number of tokens of a step that reads prompts, decoding sequences included.
@@ -57,7 +57,8 @@ struct SequenceRequest {
   std::vector<int32_t> prompt;  // at least one token
   Sampling sampling = {};
   uint32_t sample_number = 0;  // selects the stream of random numbers
-  /// 1-based index of the adapter; 0 selects the base (BatcherOptions::chooses_adapters).
+  /// With BatcherOptions::chooses_adapters: 1-based index of the adapter; 0 selects the base, and
+  /// kAllAdapters (passes/adapters/choose_adapters.h) the sum of all adapters.
   int32_t adapter = 0;
   int64_t max_new_tokens = 0;
   bool wants_logprobs = false;

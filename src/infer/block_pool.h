@@ -30,7 +30,7 @@ class BlockPool {
   /// by adapter, so that sequences of two adapters share no block.
   static constexpr Prefix root(int32_t adapter) {
     constexpr Prefix kAdapters = Prefix{1} << 63;  // prefixes of blocks are counted from 1
-    return adapter == 0 ? 0 : kAdapters | static_cast<Prefix>(adapter);
+    return adapter == 0 ? 0 : kAdapters | static_cast<uint32_t>(adapter);
   }
 
   /// Looks up the cached block of `tokens` behind the prefix `before` and adds a reference to it.

@@ -26,13 +26,14 @@ constexpr const char* kEmbedModelHelp =
     "its cache does not have it (default: the newest run)";
 
 constexpr const char* kAdapterHelp =
-    "low-rank adapter to put on the model, as `brrr train --lora-r` or PEFT writes it, and a "
-    "factor of its scale; several are added";
+    "low-rank adapter to put on the model, as `brrr train --lora-r` or PEFT writes it, with an "
+    "optional factor of its scale (below 0: subtract it); give the option once for each adapter: "
+    "their changes are added";
 
 template <typename T>
-void add_adapter_row(OptionTable<T>& t, const char* value = "FOLDER[=SCALE]...",
+void add_adapter_row(OptionTable<T>& t, const char* value = "FOLDER[=SCALE]",
                      const char* help = kAdapterHelp) {
-  t.list("adapter", &T::adapter, false, value, help, {"lora", "peft"});
+  t.repeated("adapter", &T::adapter, false, value, help, {"lora", "peft"});
 }
 
 template <typename T>
@@ -112,19 +113,23 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.group("input");
     t.text("model", &O::model, "FOLDER", kGenerateModelHelp, {"out-dir", "model-name-or-path"});
     add_adapter_row(
-        t, "[NAME=]FOLDER[=SCALE]...",
-        "low-rank adapter to put on the model, as `brrr train --lora-r` or PEFT writes it, and a "
-        "factor of its scale; several are added, unless lines of --prompts have \"adapter\": then "
-        "each line chooses one by NAME (default: the folder's name), and the others use none");
+        t, "[NAME=]FOLDER[=SCALE]",
+        "low-rank adapter to put on the model, as `brrr train --lora-r` or PEFT writes it, with an "
+        "optional factor of its scale (below 0: subtract it); give the option once for each "
+        "adapter: their changes are added. A line of --prompts with \"adapter\": \"NAME\" uses "
+        "that "
+        "one alone (default NAME: the folder's name), with \"adapter\": null none");
     t.text("prompt", &O::prompt, "TEXT",
            "text to continue; \"\": begin with the model's begin-of-text token", {"start"});
     t.text("prompt-file", &O::prompt_file, "FILE",
            "read the prompt from a file; -: standard input");
-    t.text(
-        "prompts", &O::prompts, "FILE.jsonl",
-        "answer many prompts, several at once: a JSON object with \"prompt\" per line, and "
-        "optionally \"id\", \"adapter\" and sampling options of its own; prints a JSON object per "
-        "answer; -: standard input");
+    t.text("prompts", &O::prompts, "FILE.jsonl",
+           "answer many prompts, several at once: a JSON object with \"prompt\" per line, and "
+           "optionally \"id\", sampling options of its own, and \"adapter\": the NAME of the one "
+           "adapter "
+           "it uses, or null for none (without it: all of --adapter); prints a JSON object per "
+           "answer; "
+           "-: standard input");
     t.flag("chat", &O::chat,
            "apply the folder's chat template to the prompt; without a prompt, read turns from "
            "standard input, one per line");
@@ -157,8 +162,9 @@ const OptionTable<GenerateOptions>& generate_option_table() {
            "subtract from the logits of tokens generated so far");
     t.real("frequency-penalty", &O::frequency_penalty, {.low = -100, .high = 100}, "X",
            "the same, for each time a token was generated");
-    t.list("stop", &O::stop, false, "TEXT...", "stop a sample before any of these strings",
-           {"stop-strings", "stop-sequences"});
+    t.repeated("stop", &O::stop, false, "TEXT",
+               "stop a sample before this string; give the option once for each string",
+               {"stop-strings", "stop-sequences"});
     t.integer("seed", &O::seed, 0, (int64_t{1} << 32) - 1, "N", "random seed of the sampling");
     t.group("many prompts");
     t.integer("parallel", &O::parallel, 1, 1 << 12, "N", "texts at once", {"max-num-seqs", "np"});

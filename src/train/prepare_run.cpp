@@ -1,6 +1,7 @@
 #include "train/prepare_run.h"
 
 #include "train/chat/chat_data.h"
+#include "train/options/lora_options.h"
 #include "train/parts.h"
 
 namespace brrr::train {
@@ -66,7 +67,8 @@ PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>&
     for (const std::string& note :
          {trains_adapter(options, *run.start_from) ? quantized_base_note(options, *run.start_from)
                                                    : quantization_note(*run.start_from),
-          preset_note(options, *run.start_from)})
+          preset_note(options, *run.start_from),
+          other_task_note(*known, *run.start_from->definition)})
       if (!note.empty()) say("note: " + note);
   }
   if (!folder.empty()) {

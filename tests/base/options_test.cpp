@@ -12,7 +12,7 @@ struct Fields {
   bool fast = true;
   std::string name = "x";
   std::string resume = "false";
-  std::vector<std::string> files;
+  std::vector<std::string> files, stops;
 };
 
 OptionTable<Fields> make_table() {
@@ -25,6 +25,7 @@ OptionTable<Fields> make_table() {
   t.text("name", &Fields::name, "NAME", "a|b");
   t.text("resume", &Fields::resume, "DIR", "go on").kind = OptionKind::kOptional;
   t.list("files", &Fields::files, true, "FILE...", "inputs");
+  t.repeated("stop", &Fields::stops, false, "TEXT", "ends");
   return t;
 }
 
@@ -67,6 +68,19 @@ TEST(Options, CommandLineForms) {
   EXPECT_EQ(rest.positional, (std::vector<std::string>{"first", "second", "--count", "-h"}));
   EXPECT_EQ(rest.given, (KeyValues{{"fast", "true"}}));
   EXPECT_TRUE(parse({"--count", "3", "-h"}).help);
+}
+
+// A list that repeats leaves the words behind its value alone.
+TEST(Options, RepeatedListsTakeOneWordEach) {
+  const Arguments got = parse({"--stop", "-a", "file", "--stop=b c", "--stop", "d,e", "more"});
+  EXPECT_EQ(got.given, (KeyValues{{"stop", "-a"}, {"stop", "b c"}, {"stop", "d,e"}}));
+  EXPECT_EQ(got.positional, (std::vector<std::string>{"file", "more"}));
+  Fields fields;
+  const OptionTable<Fields> table = make_table();
+  for (const auto& [key, value] : got.given) table.set(fields, table.find(key), value, key);
+  EXPECT_EQ(fields.stops, (std::vector<std::string>{"-a", "b c", "d,e"}));
+  EXPECT_NE(usage_message({"--stop"}).find("--stop needs a value (TEXT)"), std::string::npos);
+  EXPECT_NE(usage_message({"--stop", "--fast"}).find("needs a value"), std::string::npos);
 }
 
 TEST(Options, CommandLineErrors) {

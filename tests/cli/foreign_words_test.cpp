@@ -74,21 +74,54 @@ TEST_F(ForeignWords, ShortOptionsAreOurs) {
 TEST_F(ForeignWords, OptionsThatWeLackSaySo) {
   expect("export -m none --ctx-size 512", 2, "--ctx-size: the whole context of the model is used");
   expect("generate -m none -ngl 99", 2, "choose it by --device");
-  expect("generate -m none --lora a.bin", 1, "--adapter a.bin: there is no such folder");
-  expect("generate -m none --lora-r 8", 2, "`brrr train --lora-r N` trains an adapter");
+  expect("generate -m none --lora-r 8", 2, "--lora-r N` trains an adapter");
   expect("generate -m none --load-in-8bit", 2, "--precision int8, int8-weight-only or int4");
   expect("train --lora-r 8", 2, "--lora-r adapts a trained model: it needs --init-from FOLDER");
-  expect("train --use-peft", 2, "--use-peft: expected false: give --lora-r N");
-  expect("train --load_in_8bit", 2, "--load-in-8bit describes an adapter: it needs --lora-r");
   expect("train --bnb_4bit_quant_type nf4", 2, "--load-in-4bit-type describes an adapter");
   expect("train --bnb_4bit_quant_type nf5", 2, "--load-in-4bit-type: ");
   expect("train --bnb_4bit_use_double_quant true", 2, "scales of 4-bit weights are fp32");
   expect("generate -m none --bnb-4bit-quant-type nf4", 2, "--load-in-4bit with --lora-r");
+  expect("train --load_in_8bit", 2,
+         "--load-in-8bit holds the model below an adapter in integers, which are not trained "
+         "themselves: it needs --lora-r, or --init-from");
   expect(
       "plan --no-load-in-8bit --lora_alpha none --n-layer 1 --n-embd 16 --n-head 1 "
       "--no-measure",
       0, "arena");
   expect("generate -z", 2, "unknown option '-z'");
+}
+
+// PEFT, TRL, axolotl, llama.cpp and vLLM.
+TEST_F(ForeignWords, OptionsOfAdaptersAreOurs) {
+  const std::string none = "generate -m none ";
+  expect(none + "--lora a.bin", 1, "--adapter a.bin: there is no folder 'a.bin'");
+  expect(none + "--lora-scaled a.gguf 0.5", 1, "--adapter a.gguf=0.5: there is no folder 'a.gguf'");
+  expect(none + "--lora-scaled a.gguf:0.5", 1, "--adapter a.gguf=0.5: there is no folder 'a.gguf'");
+  expect(none + "--enable-lora --max-loras 2 --lora-modules x=a y=b", 1,
+         "--adapter x=a: there is no folder 'a'");
+  expect("quantize --enable-lora", 2, "--lora-r N` trains an adapter");
+  const std::string needs_model = "--lora-r adapts a trained model: it needs --init-from FOLDER";
+  for (const char* options :
+       {"--use_peft", "--use_peft --lora_r 4 --lora_target_linear true", "--lora_rank 4",
+        "--adapter lora", "--adapter qlora", "--qlora", "--lora_r 4 --lora_dropout 0.1",
+        "--use_peft --bnb_4bit_compute_dtype bfloat16 --load_in_4bit --bf16",
+        "--lora_r 4 --lora_target_modules q_proj v_proj --bnb_4bit_use_double_quant false"})
+    expect(std::string("train ") + options, 2, needs_model);
+  expect("train --adapter some/folder", 2, "--adapter: expected lora or qlora; `--lora-r N`");
+  expect("train --bnb_4bit_compute_dtype int8", 2, "expected bfloat16, float16 or float32; got");
+  expect("train --bnb_4bit_use_double_quant true", 2, "are held as they are");
+  expect("train --assistant_only_loss", 2, "expected false: --task chat learns the assistant's");
+  expect("train --task chat --completion_only_loss false", 2, "expected true: --task chat learns");
+  expect("train --beta 0.2", 2, "--dpo-beta is for pairs of answers: it needs --task dpo");
+  expect("train --loss_type ipo", 2, "--dpo-loss is for pairs of answers: it needs --task dpo");
+  expect("train --ref_model gpt2", 2, "the reference of --task dpo is the model that");
+  expect("train --max_length x", 2, "--max-length: expected a whole number");
+  expect("train --nnodes 2", 2, "brrr launch -n N train");
+  expect("generate -m none --nnodes 2", 2, "brrr launch -n N train");
+  expect("generate -m none --nproc_per_node 2", 2, "brrr launch -n N train");
+  expect("train --nproc_per_node x", 2, "expected a whole number");
+  expect("launch --nproc_per_node x train", 2, "expected a whole number");
+  expect("ladder --lora-r 4", 2, "a ladder times the training of whole models, not of adapters");
 }
 
 TEST_F(ForeignWords, FilesThatAreNoModelSayWhatTheyAre) {

@@ -137,6 +137,14 @@ TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
       << err_;
   ASSERT_EQ(run(tuning("small", {"--load-in-4bit", "--max-steps", "2"})), 0) << err_;
   EXPECT_NE(err_.find("4 weights of the base are held as floats"), std::string::npos) << err_;
+  // An adapter that is trained further over integers.
+  const auto further = [&](const std::string& name, const Options& more) {
+    Options options{"--init-from", path("floats"), "--lora-r", "off", "--max-steps", "2"};
+    options.insert(options.end(), more.begin(), more.end());
+    return tuning(name, options);
+  };
+  ASSERT_EQ(run(further("further", {"--load-in-4bit"})), 0) << err_;
+  EXPECT_LT(arena_of(), floats);
 }
 
 // Dropout draws by row, so that adapters see the same numbers on any rank.
@@ -190,6 +198,59 @@ TEST_F(Adapters, BringTheHeadOfATask) {
   EXPECT_EQ(Json::parse(out_).at("accuracy"), own.at("accuracy"));
 }
 
+// Its low-rank matrices go on, and the head is a new one for the new labels.
+TEST_F(Adapters, AreTrainedFurtherForAnotherTask) {
+  make_base();
+  ASSERT_EQ(run(fine_tuning("classes", "classify", "classes.tsv", {"--lora-r", "4"})), 0) << err_;
+  std::string three;
+  for (int i = 0; i < 240; ++i)
+    three += fmt::format("{}\tline {} of {}\n", "abc"[i % 3], i,
+                         i % 3 == 0   ? "words"
+                         : i % 3 == 1 ? "a small text"
+                                      : "that");
+  put("three.tsv", three);
+  const auto expect_goes_on = [&](const char* from, const char* to, const char* task,
+                                  const char* file, const char* note, const char* score) {
+    ASSERT_EQ(
+        run(fine_tuning(to, task, file, {"--init-from", path(from), "--learning-rate", "1e-2"})), 0)
+        << err_;
+    EXPECT_NE(err_.find(note), std::string::npos) << err_;
+    ASSERT_EQ(run({"eval", path(to), "--data", path(file), "--json"}), 0) << err_;
+    EXPECT_GT(Json::parse(out_).at(score).get<double>(), 0.8) << to;
+  };
+  expect_goes_on("classes", "three", "classify", "three.tsv",
+                 "the adapter was trained for classes of texts (bad, good); its low-rank matrices "
+                 "are trained further for classes of texts (a, b, c)",
+                 "accuracy");
+  expect_goes_on("three", "tags", "tokens", "tags.txt", "are trained further for classes of tokens",
+                 "accuracy");
+  // The same labels: the head goes on, too.
+  ASSERT_EQ(run(fine_tuning("same", "classify", "three.tsv",
+                            {"--init-from", path("three"), "--max-steps", "1"})),
+            0)
+      << err_;
+  EXPECT_EQ(err_.find("the adapter was trained for"), std::string::npos) << err_;
+  // From a classifier to masked tokens and from a language model to classes.
+  Options text = pretraining("masked", {"--init-from", path("classes"), "--max-steps", "2"});
+  std::erase_if(text, [](const std::string& word) { return word == "wordpiece:120"; });
+  std::erase(text, "--tokenizer");
+  ASSERT_EQ(run(text), 0) << err_;
+  EXPECT_NE(err_.find("are trained further for masked tokens"), std::string::npos) << err_;
+}
+
+TEST_F(Adapters, OfALanguageModelAreTrainedFurtherForClasses) {
+  make_text_base();
+  ASSERT_EQ(run(tuning("tuned", {"--max-steps", "5"})), 0) << err_;
+  ASSERT_EQ(run(fine_tuning("classes", "classify", "classes.tsv",
+                            {"--init-from", path("tuned"), "--learning-rate", "1e-2"})),
+            0)
+      << err_;
+  EXPECT_NE(err_.find("are trained further for classes of texts (bad, good)"), std::string::npos)
+      << err_;
+  ASSERT_EQ(run({"eval", path("classes"), "--data", path("classes.tsv"), "--json"}), 0) << err_;
+  EXPECT_GT(Json::parse(out_).at("accuracy").get<double>(), 0.8);
+}
+
 TEST_F(Adapters, AreChosenByPrompt) {
   make_text_base();
   ASSERT_EQ(run(tuning("poet")), 0) << err_;
@@ -223,7 +284,8 @@ TEST_F(Adapters, AreChosenByPrompt) {
   ASSERT_EQ(code, 0) << err_;
   ASSERT_EQ(mixed.size(), 4u);
   EXPECT_NE(err_.find("judge: 1 text"), std::string::npos) << err_;
-  EXPECT_NE(err_.find("no adapter: 2 texts"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("no adapter: 1 text"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("all adapters: 1 text"), std::string::npos) << err_;
   const auto expect_same_text = [&](const Json& got, const Options& alone) {
     const auto expected = answers(plain, alone);
     ASSERT_EQ(code, 0) << err_;
@@ -235,12 +297,29 @@ TEST_F(Adapters, AreChosenByPrompt) {
   EXPECT_EQ(mixed[0].at("adapter"), "poet");
   EXPECT_EQ(mixed[1].at("adapter"), "judge");
   EXPECT_TRUE(mixed[2].at("adapter").is_null());
-  EXPECT_EQ(mixed[2].at("logprobs"), mixed[3].at("logprobs"));
+  EXPECT_FALSE(mixed[3].contains("adapter"));
+  EXPECT_NE(mixed[2].at("logprobs"), mixed[3].at("logprobs"));
   EXPECT_NE(mixed[0].at("logprobs"), mixed[1].at("logprobs"));
   expect_same_text(mixed[0], {"--adapter", poet});
   expect_same_text(mixed[1], {"--adapter", lawyer});
-  expect_same_text(mixed[3], {});
-  // A factor of the scale; without the key adapters are added.
+  expect_same_text(mixed[2], {});
+  expect_same_text(mixed[3], {"--adapter", poet, "--adapter", lawyer});
+  // No line depends on its neighbours: each has the bits that it has in a file of its own.
+  for (const char* precision : {"fp32", "bf16"}) {
+    const Options both{"--precision", precision, "--adapter", poet, "--adapter", "judge=" + lawyer};
+    const auto together = answers(named, both);
+    ASSERT_EQ(together.size(), 4u) << err_;
+    size_t begin = 0;
+    for (const Json& text : together) {
+      const size_t end = named.find('\n', begin) + 1;
+      const auto alone = answers(named.substr(begin, end - begin), both);
+      ASSERT_EQ(alone.size(), 1u) << err_;
+      EXPECT_EQ(alone[0].at("ids"), text.at("ids"));
+      EXPECT_EQ(alone[0].at("logprobs"), text.at("logprobs"));
+      begin = end;
+    }
+  }
+  // A factor of the scale.
   const auto half =
       answers(named, {"--adapter", poet + "=0.5", "--adapter", "judge=" + lawyer + "=0"});
   ASSERT_EQ(code, 0) << err_;
@@ -264,12 +343,16 @@ TEST_F(Adapters, AreChosenByPrompt) {
       << err_;
   EXPECT_TRUE(answers(named, {}).size() == 2u && code == 1) << err_;
   EXPECT_NE(err_.find("there is none; name its folder by --adapter FOLDER"), std::string::npos);
-  EXPECT_TRUE(answers(named, {"--adapter", poet, "--adapter", "poet=" + lawyer}).empty());
-  EXPECT_NE(err_.find("two are called 'poet'"), std::string::npos) << err_;
+  EXPECT_EQ(answers(named, {"--adapter", poet, "--adapter", "poet=" + lawyer}).size(), 2u);
+  EXPECT_EQ(code, 1);
+  EXPECT_NE(err_.find("line 1: \"adapter\": two are called 'poet'"), std::string::npos) << err_;
   ASSERT_EQ(run(tuning("saved", {"--max-steps", "2", "--lora-modules-to-save", "wte"})), 0) << err_;
-  EXPECT_TRUE(answers(named, {"--adapter", path("saved"), "--adapter", poet}).empty());
-  EXPECT_NE(err_.find("the adapter saved has a trained copy of transformer.wte.weight"),
-            std::string::npos)
+  EXPECT_EQ(answers(named, {"--adapter", path("saved"), "--adapter", poet}).size(), 1u);
+  EXPECT_EQ(code, 1);
+  EXPECT_NE(
+      err_.find(
+          "line 3: \"adapter\": the adapter saved has a trained copy of transformer.wte.weight"),
+      std::string::npos)
       << err_;
 }
 
@@ -285,6 +368,9 @@ TEST_F(Adapters, AreRefusedByName) {
   expect_refused(tuning("r", {"--freeze", "embed"}), "leave --freeze embed out");
   expect_refused(small_run("r", {"--lora-r", "4"}), "needs --init-from");
   expect_refused(small_run("r", {"--lora-dropout", "0.1"}), "needs --lora-r");
+  Options full = tuning("r", {"--load-in-4bit"});
+  full.erase(std::ranges::find(full, "--lora-r"), std::ranges::find(full, "--lora-r") + 2);
+  expect_refused(full, "--load-in-4bit holds the model below an adapter in integers");
   ASSERT_EQ(run(tuning("tuned", {"--max-steps", "2", "--lora-modules-to-save", "wte"})), 0) << err_;
   const std::string base = path("text-base"), tuned = path("tuned");
   expect_refused(tuning("r", {"--init-from", tuned}), "is an adapter already");

@@ -81,6 +81,30 @@ TEST_F(Chat, TheFoldersTemplateWritesTheTurn) {
             whole.substr(0, whole.find(static_cast<char>(last))));
 }
 
+// A line's stop strings take the place of --stop, and the end that the template writes stays.
+TEST_F(Chat, StopStringsOfALineAreAddedToTheTemplatesEnd) {
+  const std::string whole = continued("u: Hi\na:");
+  ASSERT_GE(whole.size(), 8u);
+  const std::string end = whole.substr(4, 2);
+  write("chat_template.jinja",
+        "{% for m in messages %}{{ m.role[0] }}:{{ ' ' if m.role == 'user' }}{{ m.content }}"
+        "{{ '" +
+            end +
+            "' if m.role == 'assistant' }}\n{% endfor %}"
+            "{% if add_generation_prompt %}a:{% endif %}");
+  write_file_atomically(path("prompts.jsonl"),
+                        "{\"prompt\": \"Hi\"}\n{\"prompt\": \"Hi\", \"stop\": \"~~~\"}\n"
+                        "{\"prompt\": \"Hi\", \"stop\": [\"~~~\", \"" +
+                            whole.substr(0, 1) + "\"]}\n");
+  ASSERT_EQ(run(generate({"--chat", "--prompts", path("prompts.jsonl").string(), "--ordered"})), 0)
+      << err_;
+  std::vector<std::string> texts;
+  for (size_t at = 0, next; (next = out_.find('\n', at)) != std::string::npos; at = next + 1)
+    texts.push_back(nlohmann::json::parse(out_.substr(at, next - at))["text"].get<std::string>());
+  const std::string expected = whole.substr(0, whole.find(end));
+  EXPECT_EQ(texts, (std::vector<std::string>{expected, expected, ""})) << whole;
+}
+
 TEST_F(Chat, FilesOfMessagesAndToolsAreAnswered) {
   write("chat_template.jinja",
         "{% if tools %}{{ tools | tojson }}{% endif %}" +

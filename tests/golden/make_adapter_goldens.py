@@ -30,6 +30,10 @@ GPT2 = dict(vocab_size=41, n_positions=24, n_embd=16, n_layer=2, n_head=2, resid
 LLAMA = dict(COMMON, num_key_value_heads=1, rms_norm_eps=1e-5, tie_word_embeddings=False,
              rope_parameters=dict(rope_type="default", rope_theta=500.0))
 BERT = dict(COMMON, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+MODERNBERT = dict(COMMON, num_labels=3, pad_token_id=0, cls_token_id=1, sep_token_id=2,
+                  global_attn_every_n_layers=2, local_attention=8, embedding_dropout=0.0,
+                  attention_dropout=0.0, mlp_dropout=0.0, classifier_dropout=0.0,
+                  classifier_pooling="mean", reference_compile=False)
 RESNET = dict(num_channels=3, embedding_size=8, hidden_sizes=[16, 24], depths=[2, 1], hidden_act="relu",
               layer_type="bottleneck", downsample_in_first_stage=True, num_labels=3)
 SIDE = 16
@@ -61,6 +65,18 @@ CASES = {
                      dict(r=4, lora_alpha=8, target_modules=["query", "value", "output.dense"])),
     "bert_trunk": ("bert", "trunk", BERT, dict(r=4, lora_alpha=8,
                                                target_modules=["query", "intermediate.dense"])),
+    # The dense layer in front of the classifier learns in pre-training: PEFT adapts it, and trains
+    # the classifier alone as a whole.
+    "modernbert_classes": ("modernbert", "classes", MODERNBERT,
+                           dict(r=3, lora_alpha=6, target_modules="all-linear")),
+    "modernbert_over_masked": ("modernbert", "classes", MODERNBERT,
+                               dict(r=3, lora_alpha=6, target_modules=["Wqkv", "head.dense"])),
+    "modernbert_saved_head": ("modernbert", "classes", MODERNBERT,
+                              dict(r=2, lora_alpha=6, target_modules=["Wo"],
+                                   modules_to_save=["head", "classifier"])),
+    # adapter_model.bin, as PEFT wrote it before safetensors.
+    "llama_pickle": ("llama", "lm", LLAMA, dict(r=2, lora_alpha=4, target_modules=["q_proj"],
+                                                modules_to_save=["lm_head"])),
     # The 1 x 1 convolutions of the bottlenecks and shortcuts, of which one has stride 2.
     "resnet": ("resnet", "pictures", RESNET, dict(
         r=3, lora_alpha=6, modules_to_save=["classifier"],
@@ -100,6 +116,10 @@ def make(name, case):
         if key.endswith(("mean", "var")):
             buffer.copy_((torch.rand(buffer.shape) + 0.5).bfloat16().float())
         out["weights/" + key] = buffer.numpy().copy()
+    if name.endswith("over_masked"):  # the base is a masked language model
+        config.architectures = ["ModernBertForMaskedLM"]
+        del out["weights/classifier.weight"], out["weights/classifier.bias"]
+        out["weights/decoder.bias"] = numpy.zeros(config.vocab_size, numpy.float32)
     lora = dict(lora, fan_in_fan_out=model_type == "gpt2")
     model = peft.get_peft_model(base, peft.LoraConfig(task_type=task, **lora)).eval()
     trained = [(key, p) for key, p in model.named_parameters() if p.requires_grad]
@@ -117,6 +137,10 @@ def make(name, case):
         text = json.loads((pathlib.Path(folder) / "adapter_config.json").read_text())
         for key, value in load_file(pathlib.Path(folder) / "adapter_model.safetensors").items():
             out["adapter/" + key] = value
+        if name.endswith("pickle"):
+            model.save_pretrained(folder, safe_serialization=False)
+            data = (pathlib.Path(folder) / "adapter_model.bin").read_bytes()
+            out["pickle"] = numpy.frombuffer(data, numpy.uint8)
     model.double()
     if kind == "lm":
         targets = rng.integers(0, config.vocab_size, (BATCH, LENGTH))

@@ -13,6 +13,7 @@
 #include "infer/beam_search.h"
 #include "models/adapters/adapted_model.h"
 #include "models/initialise.h"
+#include "passes/adapters/choose_adapters.h"
 #include "passes/pipeline.h"
 #include "support/long_proof.h"
 
@@ -90,10 +91,11 @@ std::vector<SequenceRequest> requests_of_adapters(size_t count) {
   std::vector<SequenceRequest> requests;
   for (size_t i = 0; i < count; ++i) {
     SequenceRequest r;
-    // The same prompts under every adapter.
-    const auto length = static_cast<int32_t>(3 + i / (kAdapterCount + 1) * 17 % 41);
+    // The same prompts under every adapter, all of them together, and none.
+    const auto length = static_cast<int32_t>(3 + i / (kAdapterCount + 2) * 17 % 41);
     for (int32_t n = 0; n < length; ++n) r.prompt.push_back((n * n + 3 * n) % kAdaptedVocabulary);
-    r.adapter = static_cast<int32_t>(i % (kAdapterCount + 1));
+    r.adapter = static_cast<int32_t>(i % (kAdapterCount + 2)) - 1;
+    static_assert(kAllAdapters == -1);
     r.max_new_tokens = 9 + static_cast<int64_t>(i % 11);
     r.sampling.temperature = i % 2 == 0 ? 0 : 1;
     r.sampling.seed = static_cast<uint32_t>(i);
@@ -251,9 +253,21 @@ TEST_P(ChosenAdapters, GiveTheLogitsOfTheAdapterAlone) {
   }
 }
 
+// All adapters together give what their sum on the base gives.
+TEST_P(ChosenAdapters, AllTogetherAreTheirSum) {
+  adapters.resize(3);
+  model = std::make_shared<AdaptedModel>(base, adapters);
+  const std::vector<float> expected = logits_behind(*batcher_of(model, {}), kAdaptedPrompt, 0);
+  const auto batcher = batcher_of(model, {.chooses_adapters = true});
+  EXPECT_LT(distance_between(logits_behind(*batcher, kAdaptedPrompt, kAllAdapters), expected),
+            1e-5);
+  for (const int32_t one : {0, 1, 2, 3})
+    EXPECT_GT(distance_between(logits_behind(*batcher, kAdaptedPrompt, one), expected), 1e-3);
+}
+
 TEST_P(ChosenAdapters, ShareKeysOnlyWithTextsOfTheSameAdapter) {
   std::vector<SequenceRequest> requests;
-  for (const int32_t adapter : {0, 1, 2, 0, 1, 2}) {
+  for (const int32_t adapter : {0, 1, kAllAdapters, 0, 1, kAllAdapters}) {
     SequenceRequest request;
     request.prompt.assign(50, 9);
     request.adapter = adapter;

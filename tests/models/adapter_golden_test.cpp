@@ -63,7 +63,14 @@ class AdapterGolden : public testing::TestWithParam<std::pair<std::string, bool>
     config["base_model_name_or_path"] = base.string();
     write_file_atomically(adapter / "adapter_config.json", config.dump());
     write_part("weights/", base / "model.safetensors");
-    write_part("adapter/", adapter / "adapter_model.safetensors");
+    if (is_pickle()) {
+      const io::TensorView& pickle = file.get("pickle");
+      write_file_atomically(
+          adapter / "adapter_model.bin",
+          {reinterpret_cast<const char*>(pickle.bytes.data()), pickle.bytes.size()});
+    } else {
+      write_part("adapter/", adapter / "adapter_model.safetensors");
+    }
   }
   void write_part(const std::string& prefix, const fs::path& to) const {
     std::vector<io::TensorView> tensors;
@@ -77,6 +84,7 @@ class AdapterGolden : public testing::TestWithParam<std::pair<std::string, bool>
 
   Backend backend() const { return GetParam().second ? cpu::cpu_backend() : reference::backend(); }
   bool is_kind(const char* kind) const { return file.metadata().at("kind") == kind; }
+  bool is_pickle() const { return file.find("pickle") != nullptr; }
   bool is_dora() const { return GetParam().first.ends_with("_dora"); }
   io::ModelFolder open() const {
     io::OpenOptions options{.reads_tokenizer = false};
@@ -155,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Models, AdapterGolden, testing::ValuesIn(adapter_golden
                            return row.param.first + (row.param.second ? "_cpu" : "_reference");
                          });
 
-TEST(AdapterGoldens, AreThere) { EXPECT_GE(adapter_golden_names().size(), 13u); }
+TEST(AdapterGoldens, AreThere) { EXPECT_GE(adapter_golden_names().size(), 17u); }
 
 TEST_P(AdapterGolden, Logits) { EXPECT_LT(distance_of_logits(open()), 1e-5); }
 
@@ -214,7 +222,7 @@ TEST_P(AdapterGolden, LossAndEveryGradient) {
 }
 
 TEST_P(AdapterGolden, IsWrittenAsPeftDoes) {
-  if (is_dora() || GetParam().second) GTEST_SKIP();
+  if (is_dora() || is_pickle() || GetParam().second) GTEST_SKIP();
   const io::ModelFolder model = open();
   const models::AdaptedModel& adapted = *model.definition->adapted();
   const fs::path to = temporary.path() / "written";
@@ -243,6 +251,32 @@ TEST_P(AdapterGolden, IsWrittenAsPeftDoes) {
     EXPECT_EQ(read.rank.of(layer.layer.module), static_cast<double>(layer.rank));
     EXPECT_EQ(read.alpha.of(layer.layer.module), layer.alpha);
   }
+}
+
+class AdapterOfConvolutions : public AdapterGolden {};
+INSTANTIATE_TEST_SUITE_P(Models, AdapterOfConvolutions,
+                         testing::Values(std::pair(std::string("resnet"), false)));
+
+// PEFT adapts convolutions of any size; Brrr reads those that are products over the channels.
+TEST_P(AdapterOfConvolutions, WithLargeKernelsIsRefusedByNameAndReason) {
+  const std::string module = "resnet.encoder.stages.0.layers.0.layer.1.convolution";
+  const std::vector<float> zeros(1024);
+  std::vector<io::TensorView> tensors;
+  const io::SafetensorsFile own(adapter / "adapter_model.safetensors");
+  for (const io::TensorView& t : own.tensors()) tensors.push_back(t);
+  for (const auto& [part, shape] :
+       {std::pair("lora_A", Shape{3, 4, 3, 3}), std::pair("lora_B", Shape{4, 3, 1, 1})}) {
+    io::TensorView t{
+        fmt::format("base_model.model.{}.{}.weight", module, part), DType::f32, shape, {}};
+    t.bytes = std::as_bytes(std::span(zeros)).first(static_cast<size_t>(shape.elements()) * 4);
+    tensors.push_back(std::move(t));
+  }
+  io::write_safetensors(adapter / "adapter_model.safetensors", tensors, {{"format", "pt"}});
+  const std::string message = test::user_error_of([&] { open(); });
+  EXPECT_NE(message.find(module + " is a convolution with kernels of 3 x 3, and adapters are read "
+                                  "for linear layers and for 1 x 1 convolutions without groups"),
+            std::string::npos)
+      << message;
 }
 
 }  // namespace

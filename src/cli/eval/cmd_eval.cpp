@@ -106,12 +106,14 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
     j["tokens_per_second"] = static_cast<double>(r.tokens) / r.seconds;
     j["process_peak_bytes"] = peak_resident_bytes();
     j["model"] = model.folder.string();
+    if (const auto adapters = infer::adapter_titles(model); !adapters.empty())
+      j["adapters"] = adapters;
     print_eval_json(j);
   }
   if (!r.fault.empty()) user_error("{}: {}", model.folder.string(), r.fault);
   if (options.json) return 0;
   fmt::print("{}: loss {:.4f}, perplexity {:.3f}{} on {} of {} ({:.0f} tokens/s)\n",
-             model.folder.string(), r.loss, r.perplexity,
+             infer::title_of(model), r.loss, r.perplexity,
              source->bytes > 0
                  ? fmt::format(", {:.4f} bits per byte", bits / static_cast<double>(source->bytes))
                  : "",
@@ -183,6 +185,8 @@ nlohmann::ordered_json evaluation_json(const infer::TaskEvaluation& r,
   j["seconds"] = r.seconds;
   j["process_peak_bytes"] = peak_resident_bytes();
   j["model"] = model.folder.string();
+  if (const auto adapters = infer::adapter_titles(model); !adapters.empty())
+    j["adapters"] = adapters;
   return j;
 }
 
@@ -204,7 +208,7 @@ int say_evaluation(const infer::EvalOptions& options, const infer::TaskEvaluatio
         if (m.name == "accuracy" && other.name == "majority_share")
           line += fmt::format(" (majority class {:.4f})", other.value);
     }
-  fmt::print("{}: {} on {} {} of {}\n", model.folder.string(), line, with_commas(r.scored), what,
+  fmt::print("{}: {} on {} {} of {}\n", infer::title_of(model), line, with_commas(r.scored), what,
              source);
   if (!r.by_label.empty()) print_labels(r.by_label);
   print_confusion(r.confusion, model.definition->task().labels);

@@ -32,10 +32,11 @@ const OptionTable<MergeOptions>& merge_table() {
     t.text("model", &O::model, "MODEL",
            "model folder, GGUF file or ORG/NAME of the Hugging Face Hub; or the folder of an "
            "adapter, which names its base");
-    t.list("adapter", &O::adapter, false, "FOLDER[=SCALE]...",
-           "low-rank adapter to merge, as `brrr train --lora-r` or PEFT writes it, and a factor of "
-           "its scale; several are added",
-           {"lora", "peft"});
+    t.repeated("adapter", &O::adapter, false, "FOLDER[=SCALE]",
+               "low-rank adapter to merge, as `brrr train --lora-r` or PEFT writes it, with an "
+               "optional factor of its scale (below 0: subtract it); give the option once for each "
+               "adapter: their changes are added",
+               {"lora", "peft"});
     t.text("output", &O::output, "FOLDER", "the folder to write, or a file that ends in .gguf");
     t.text("type", &O::type, "TYPE",
            "what matrices of a GGUF file are stored in: " + gguf_types_text());

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "folders/adapters/adapter_folder.h"
+#include "folders/adapters/adapter_tensors.h"
 #include "folders/quantized/quantized_model.h"
 #include "folders/state_dict.h"
 #include "formats/gguf/gguf_file.h"
@@ -219,7 +220,7 @@ void print_adapter_info(const io::ModelFolder& model, const fs::path& folder, bo
   const io::AdapterBase base = io::base_of_adapter(folder);
   const std::vector<std::string> targets = models::target_names(*adapted.base(), adapter.layers);
   const std::vector<std::string> saved = models::saved_modules(adapter.saved);
-  const auto bytes = static_cast<int64_t>(fs::file_size(folder / io::kAdapterWeights));
+  const auto bytes = static_cast<int64_t>(fs::file_size(io::adapter_file(folder)));
   if (json) {
     nlohmann::ordered_json ranks = nlohmann::ordered_json::object();
     for (const models::AdaptedLayer& layer : adapter.layers)

@@ -127,10 +127,11 @@ const OptionTable<QuantizeOptions>& quantize_option_table() {
              {"calibration-method", "calibrate-method"});
     t.real("percentile", &O::percentile, {.low = 50, .high = 100}, "P",
            "static: percent of the values that --range percentile covers");
-    t.list("keep", &O::keep, true, "NAME,...",
-           "layers to keep as they are: the name of a layer, a part of names (down_proj), a block "
-           "(h.0), or an initializer or a node of an ONNX file",
-           {"ignore"});
+    t.repeated(
+        "keep", &O::keep, true, "NAME,...",
+        "layers to keep as they are: the name of a layer, a part of names (down_proj), a block "
+        "(h.0), or an initializer or a node of an ONNX file",
+        {"ignore"});
     t.choice("dtype", &O::dtype, {{"as-stored"}, {"bf16", "bfloat16"}}, "NAME",
              "what embeddings and other matrices of a folder that are not quantised are stored in");
     t.group("measurements");

@@ -14,6 +14,8 @@ namespace brrr::io {
 
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+/// What PEFT wrote before it wrote safetensors, and writes with safe_serialization=False.
+inline constexpr const char* kAdapterPickle = "adapter_model.bin";
 /// Configuration of the adapted model, which PEFT's files lack. The name is not config.json,
 /// because transformers loads a folder that holds that file as a complete model.
 inline constexpr const char* kModelConfig = "model_config.json";

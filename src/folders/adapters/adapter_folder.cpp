@@ -6,12 +6,12 @@
 
 #include "base/errors.h"
 #include "base/human.h"
-#include "base/options.h"
 #include "base/tell.h"
 #include "base/threads/parallel.h"
 #include "folders/adapters/adapter_tensors.h"
 #include "folders/quantized/base_forms.h"
 #include "formats/json_file.h"
+#include "formats/safetensors.h"
 
 namespace brrr::io {
 namespace {
@@ -147,6 +147,8 @@ std::shared_ptr<const WeightList> joined_weights(const std::shared_ptr<const Ada
                       to.begin());
   };
   const auto make_bytes = [parts](std::string_view name, std::span<std::byte> to) {
+    if (const AdapterTensors* holder = parts->holder_of(name))
+      return holder->file->read(holder->by_parameter.find(name)->second, to);
     parts->base->read(*parts->base->find(name), to);
   };
   const auto list =
@@ -198,22 +200,22 @@ std::optional<models::Task> task_of(const fs::path& folder, const models::Model&
   const AdapterConfig config = read_adapter_config(folder);
   const bool of_texts = config.task_type == "SEQ_CLS", of_tokens = config.task_type == "TOKEN_CLS";
   if (!of_texts && !of_tokens) return std::nullopt;
-  const SafetensorsFile file(folder / kAdapterWeights);
-  for (const TensorView& t : file.tensors()) {
+  int64_t outputs = 0;
+  open_adapter_file(folder)->each([&](const TensorView& t) {
     const std::string_view name = t.name;
-    if (t.shape.rank() != 2 || name.find("lora_") != std::string_view::npos) continue;
-    if (!name.ends_with("score.weight") && !name.ends_with("classifier.weight") &&
-        !name.ends_with("classifier.out_proj.weight"))
-      continue;
-    models::Task task{.head = of_tokens              ? models::Head::token_classes
-                              : t.shape.size(0) == 1 ? models::Head::values
-                                                     : models::Head::classes};
-    if (task.head == base.task().head && std::ssize(base.task().labels) == t.shape.size(0))
-      return std::nullopt;
-    for (int64_t i = 0; i < t.shape.size(0); ++i) task.labels.push_back(fmt::format("LABEL_{}", i));
-    return task;
-  }
-  return std::nullopt;
+    if (t.shape.rank() != 2 || name.find("lora_") != std::string_view::npos) return;
+    if (name.ends_with("score.weight") || name.ends_with("classifier.weight") ||
+        name.ends_with("classifier.out_proj.weight"))
+      outputs = t.shape.size(0);
+  });
+  if (outputs == 0) return std::nullopt;
+  models::Task task{.head = of_tokens      ? models::Head::token_classes
+                            : outputs == 1 ? models::Head::values
+                                           : models::Head::classes};
+  if (task.head == base.task().head && std::ssize(base.task().labels) == outputs)
+    return std::nullopt;
+  for (int64_t i = 0; i < outputs; ++i) task.labels.push_back(fmt::format("LABEL_{}", i));
+  return task;
 }
 
 }  // namespace
@@ -251,11 +253,19 @@ bool has_tokenizer(const fs::path& folder) {
 }
 
 /// Returns the options for opening the base of the adapter in `folder`. They ask for the adapter's
-/// task head, which the base's files may lack.
+/// task head, which the base's files may lack, unless another task is wanted.
 OpenOptions for_base(const fs::path& folder, const OpenOptions& options, const fs::path& base) {
   OpenOptions own = options;
   own.adapters.clear();
-  const auto brought = task_of(folder, *read_definition(base));
+  const models::ModelPtr of_base = read_definition(base);
+  if (options.task && options.head == TaskHead::fresh) {
+    // The adapter has another task; the base may have the one that is wanted.
+    const models::Task known = of_base->task();
+    if (known.head == options.task->head && known.labels == options.task->labels)
+      own.head = TaskHead::of_files;
+    return own;
+  }
+  const auto brought = task_of(folder, *of_base);
   if (!own.task) own.task = brought;
   if (brought) own.head = TaskHead::fresh;
   return own;
@@ -279,59 +289,11 @@ void check_base(const fs::path& adapter, const AdaptedParts& parts, const models
          recorded.name, base_at.string());
 }
 
-/// The last part of a path: "poet" of "adapters/poet/".
-std::string folder_name(const fs::path& folder) {
-  const fs::path whole = fs::absolute(folder).lexically_normal();
-  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
-}
-
 }  // namespace
 
 bool holds_adapter(const fs::path& folder) {
-  return exists_at(folder / kAdapterConfig) && exists_at(folder / kAdapterWeights) &&
+  return exists_at(folder / kAdapterConfig) && exists_at(adapter_file(folder)) &&
          !exists_at(folder / kSingleWeights) && !exists_at(folder / kWeightIndex);
-}
-
-ChosenAdapter parse_adapter(const std::string& text) {
-  ChosenAdapter adapter{text};
-  const size_t last = text.rfind('=');
-  // The name of a folder may have a '='.
-  if (last == std::string::npos || exists_at(text)) return adapter;
-  std::string rest = text.substr(0, last);
-  try {
-    adapter.weight = parse_real(text.substr(last + 1), {.low = -1e6, .high = 1e6});
-  } catch (const UserError& e) {
-    if (exists_at(rest))
-      usage_error("--adapter {}: expected [NAME=]FOLDER[=SCALE]; {}", text, e.what());
-    rest = text;
-  }
-  const size_t first = rest.find('=');
-  if (first != std::string::npos && first > 0 && !exists_at(rest)) {
-    adapter.name = rest.substr(0, first);
-    rest = rest.substr(first + 1);
-  }
-  adapter.folder = rest;
-  return adapter;
-}
-
-std::vector<ChosenAdapter> parse_adapters(const std::vector<std::string>& texts) {
-  std::vector<ChosenAdapter> adapters;
-  for (const std::string& text : texts) {
-    ChosenAdapter adapter = parse_adapter(text);
-    std::error_code ignored;
-    if (!fs::is_directory(adapter.folder, ignored))
-      user_error("--adapter {}: there is no such folder; expected one with {} and {}", text,
-                 kAdapterConfig, kAdapterWeights);
-    if (adapter.name.empty()) adapter.name = folder_name(adapter.folder);
-    // The newest checkpoint of a run.
-    if (!exists_at(adapter.folder / kAdapterConfig))
-      adapter.folder = find_model(adapter.folder.string());
-    if (!exists_at(adapter.folder / kAdapterConfig))
-      user_error("--adapter {}: a model, not an adapter: expected a folder with {} and {}", text,
-                 kAdapterConfig, kAdapterWeights);
-    adapters.push_back(std::move(adapter));
-  }
-  return adapters;
 }
 
 std::string fingerprint_of(const WeightSource& weights, const models::Model& base) {
@@ -354,9 +316,13 @@ std::string fingerprint_of(const WeightSource& weights, const models::Model& bas
 }
 
 AdapterBase base_of_adapter(const fs::path& folder) {
-  const SafetensorsFile file(folder / kAdapterWeights);
-  const auto at = file.metadata().find(kFingerprint);
-  return {read_adapter_config(folder).base, at == file.metadata().end() ? "" : at->second};
+  AdapterBase base{.name = read_adapter_config(folder).base};
+  const fs::path path = adapter_file(folder);
+  if (path.filename() != kAdapterWeights) return base;  // PEFT's pickles have no metadata
+  const SafetensorsFile file(path);
+  if (const auto at = file.metadata().find(kFingerprint); at != file.metadata().end())
+    base.fingerprint = at->second;
+  return base;
 }
 
 AdapterBase base_of_model(const ModelFolder& model) {
@@ -371,7 +337,7 @@ AdapterBase base_of_model(const ModelFolder& model) {
           fingerprint_of(*model.weights, *model.definition)};
 }
 
-ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> chosen) {
+ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> chosen, TaskHead head) {
   if (chosen.empty()) return base;
   if (base.definition->adapted() != nullptr)
     user_error("{} has an adapter already: name its base, and both adapters as --adapter",
@@ -387,9 +353,9 @@ ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> chose
   for (const ChosenAdapter& adapter : chosen) {
     AdapterTensors tensors =
         read_adapter_tensors(adapter.folder, *base.definition,
-                             chosen.size() == 1 ? "" : std::to_string(adapters.size() + 1));
+                             chosen.size() == 1 ? "" : std::to_string(adapters.size() + 1), head);
     tensors.adapter.weight = adapter.weight;
-    tensors.adapter.title = adapter.name.empty() ? folder_name(adapter.folder) : adapter.name;
+    tensors.adapter.title = adapter.name.empty() ? last_part(adapter.folder) : adapter.name;
     adapters.push_back(tensors.adapter);
     parts->adapters.push_back(std::move(tensors));
     check_base(adapter.folder, *parts, *of_files, base.folder);
@@ -399,8 +365,11 @@ ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> chose
       base.definition, std::move(adapters), forms_of_files(*base.weights, base.quantized.get()));
   // The parameters that an adapter replaces, and those that the base must have.
   base.weights = joined_weights(parts, *model);
+  const auto is_new = [&](const models::ParameterInfo& p) {
+    return head == TaskHead::fresh && p.part != models::Part::trunk;
+  };
   for (const models::ParameterInfo& p : model->parameters())
-    if (base.weights->find(p.name) == nullptr)
+    if (base.weights->find(p.name) == nullptr && !is_new(p))
       user_error("{}: the tensor {} {} is missing: neither the base nor the adapter has it",
                  chosen[0].folder.string(), p.name, p.shape.str());
   base.definition = model;
@@ -412,10 +381,9 @@ ModelFolder open_adapter_folder(const fs::path& folder, const OpenOptions& optio
   const fs::path base = base_folder(folder);
   const OpenOptions of_base = for_base(folder, options, base);
   ModelFolder model = open_model(base, of_base);
-  // A head that is trained on from a folder whose task is another is made anew.
   std::vector<ChosenAdapter> adapters{{folder}};
   adapters.insert(adapters.end(), options.adapters.begin(), options.adapters.end());
-  model = with_adapters(std::move(model), adapters);
+  model = with_adapters(std::move(model), adapters, options.head);
   if (has_tokenizer(folder)) {
     if (options.reads_tokenizer) model.tokenizer = load_tokenizer(folder);
     model.folder = folder;
@@ -427,7 +395,7 @@ ModelFolder open_adapter_folder(const fs::path& folder, const OpenOptions& optio
 
 ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& options) {
   return with_adapters(open_model(folder, for_base(options.adapters[0].folder, options, folder)),
-                       options.adapters);
+                       options.adapters, options.head);
 }
 
 models::ModelPtr read_adapter_definition(const fs::path& folder) {

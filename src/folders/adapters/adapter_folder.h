@@ -22,6 +22,9 @@ struct AdapterBase {
   std::string fingerprint = {};  // "": not known
 };
 
+/// The last part of a path: "poet" of "adapters/poet/".
+std::string last_part(const fs::path& folder);
+
 /// A checksum of the names, shapes and dtypes of the base's weights and of a sample of their bytes,
 /// heads of tasks left out. It tells models and versions of them apart; it reads up to 64 KiB of
 /// each tensor.
@@ -42,9 +45,10 @@ models::ModelPtr read_adapter_definition(const fs::path& folder);
 std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
                                                        const models::Model& model);
 
-/// Puts adapters on a model that is open. Notes on standard error where an adapter was trained over
-/// another base than this.
-ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> adapters);
+/// Puts adapters on a model that is open. `head`: as read_adapter_tensors() has it. Notes on
+/// standard error where an adapter was trained over another base than this.
+ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> adapters,
+                          TaskHead head = TaskHead::of_files);
 
 /// Merges the adapters into the base: returns a plain model whose weights are W + s B A, computed
 /// when they are read. Returns a model without adapters unchanged.

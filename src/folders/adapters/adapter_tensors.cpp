@@ -7,6 +7,8 @@
 
 #include "base/errors.h"
 #include "folders/adapters/adapter_config.h"
+#include "formats/pickle/torch_file.h"
+#include "formats/safetensors.h"
 
 namespace brrr::io {
 namespace {
@@ -23,19 +25,26 @@ std::string without_part(std::string text, std::string_view part) {
 
 class AdapterReader {
  public:
-  AdapterReader(const fs::path& folder, const models::Model& base, const std::string& name)
-      : base_(base), config_(read_adapter_config(folder)), layers_(models::linear_layers(base)) {
-    for (const models::ParameterInfo& p : base.parameters()) parameters_.emplace(p.name, p.shape);
-    found_.file = std::make_shared<const SafetensorsFile>(folder / kAdapterWeights);
+  AdapterReader(const fs::path& folder, const models::Model& base, const std::string& name,
+                TaskHead head)
+      : base_(base),
+        head_(head),
+        config_(read_adapter_config(folder)),
+        layers_(models::linear_layers(base)) {
+    for (const models::ParameterInfo& p : base.parameters()) {
+      parameters_.emplace(p.name, p.shape);
+      if (p.part == models::Part::head) head_parameters_.insert(p.name);
+    }
+    found_.file = open_adapter_file(folder);
     found_.adapter.name = name;
     found_.adapter.dropout = config_.dropout;
     found_.adapter.rslora = config_.rslora;
   }
 
   AdapterTensors read() {
-    for (const ForeignTensor& t : found_.file->foreign())
-      fault("the tensor {} is {}", t.name, t.dtype);
-    for (const TensorView& t : found_.file->tensors()) place(t);
+    found_.file->each_foreign(
+        [&](const ForeignTensor& t) { fault("the tensor {} is {}", t.name, t.dtype); });
+    found_.file->each([&](const TensorView& t) { place(t); });
     for (const models::LinearLayer& layer : layers_) finish(layer);
     if (found_.adapter.layers.empty())
       for (const std::string& name : passed_over_) fault("the model has no linear layer {}", name);
@@ -79,14 +88,36 @@ class AdapterReader {
     return known.empty() ? nullptr : &*find(known);
   }
 
-  /// A model that gives embeddings has neither the heads of tasks nor a pooler.
+  /// Whether a tensor is for a head that the model lacks: one that gives embeddings has neither the
+  /// heads of tasks nor a pooler, and one with a new task has another head.
   bool is_passed_over(std::string_view name) const {
-    if (base_.task().head != models::Head::embedding) return false;
+    if (base_.task().head != models::Head::embedding && head_ != TaskHead::fresh) return false;
     const models::FileNames names = base_.file_names();
     if (name.starts_with(names.prefix)) name.remove_prefix(names.prefix.size());
     return name.starts_with("pooler.") || std::ranges::none_of(names.trunk, [&](const auto& begin) {
              return name.starts_with(begin);
            });
+  }
+
+  /// Whether a parameter belongs to the new head, so that a tensor of its name is for the old one.
+  bool is_of_other_head(const std::string& parameter) const {
+    return head_ == TaskHead::fresh && head_parameters_.contains(parameter);
+  }
+
+  /// Refuses an adapter of a module that is no linear layer.
+  void refuse_module(const std::string& module) {
+    const std::string weight = completed(
+        module + ".weight", [&](const std::string& name) { return parameters_.contains(name); });
+    if (weight.empty()) return fault("the model has no linear layer {}", module);
+    const Shape& shape = parameters_.at(weight);
+    if (shape.rank() != 4) return fault("{} is no linear layer of the model", module);
+    const bool is_pointwise = shape.size(2) == 1 && shape.size(3) == 1;
+    user_error(
+        "{}: {} is a convolution {}, and adapters are read for linear layers and for 1 x 1 "
+        "convolutions without groups: merge the adapter in PEFT first (merge_and_unload)",
+        found_.file->what(), module,
+        is_pointwise ? "in groups"
+                     : fmt::format("with kernels of {} x {}", shape.size(2), shape.size(3)));
   }
 
   void place(const TensorView& t) {
@@ -100,16 +131,20 @@ class AdapterReader {
       if (!inner.ends_with(part)) continue;
       const std::string module = inner.substr(0, inner.size() - part.size());
       const models::LinearLayer* layer = layer_of(module);
+      if (layer != nullptr && is_of_other_head(layer->weight)) return;
       if (layer == nullptr && is_passed_over(module)) {
         passed_over_.insert(module);
         return;
       }
-      if (layer == nullptr) return fault("the model has no linear layer {}", module);
+      if (layer == nullptr) return refuse_module(module);
       const auto [at, is_new] = parts_[layer->module].tensors.emplace(part, &t);
       if (!is_new) return fault("{} and {} are the same matrix", at->second->name, t.name);
       parts_[layer->module].name = module;
       return;
     }
+    if (inner.find(".lora_embedding_") != std::string::npos)
+      return fault("{} adapts a table of embeddings, which is not read: merge it in PEFT first",
+                   t.name);
     if (inner.find(".lora_") != std::string::npos)
       return fault("{} adapts what is no linear layer", t.name);
     // Copies of the base's own weights.
@@ -122,6 +157,7 @@ class AdapterReader {
     if (const auto tied = base_.file_names().tied; tied && tied->first == inner) return;
     if (parameter.empty() && is_passed_over(inner)) return;
     if (parameter.empty()) return fault("the model has no parameter {}", inner);
+    if (is_of_other_head(parameter)) return;
     if (parameters_.at(parameter) != t.shape)
       return fault("{} must be {}; it is {}", parameter, parameters_.at(parameter).str(),
                    t.shape.str());
@@ -162,9 +198,11 @@ class AdapterReader {
   }
 
   const models::Model& base_;
+  const TaskHead head_;
   const AdapterConfig config_;
   const std::vector<models::LinearLayer> layers_;
   std::map<std::string, Shape, std::less<>> parameters_;
+  std::set<std::string> head_parameters_;
   /// The tensors of a layer's adapter.
   struct LayerParts {
     std::string name;  // of the module in the file, to which PEFT's patterns apply
@@ -177,28 +215,51 @@ class AdapterReader {
   size_t fault_count_ = 0;
 };
 
+std::vector<std::byte> bytes_of_tensor(const WeightSource& source, const TensorView& tensor) {
+  std::vector<std::byte> bytes(static_cast<size_t>(tensor.shape.elements()) *
+                               bytes_of(tensor.dtype));
+  source.read(tensor, bytes);
+  return bytes;
+}
+
 }  // namespace
 
+fs::path adapter_file(const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path pickle = folder / kAdapterPickle, plain = folder / kAdapterWeights;
+  return fs::exists(plain, ignored) || !fs::exists(pickle, ignored) ? plain : pickle;
+}
+
+std::shared_ptr<const WeightSource> open_adapter_file(const fs::path& folder) {
+  const fs::path path = adapter_file(folder);
+  if (path.filename() == kAdapterPickle) return std::make_shared<const TorchFile>(path);
+  return std::make_shared<const SafetensorsFile>(path);
+}
+
 AdapterTensors read_adapter_tensors(const fs::path& folder, const models::Model& base,
-                                    const std::string& name) {
-  return AdapterReader(folder, base, name).read();
+                                    const std::string& name, TaskHead head) {
+  return AdapterReader(folder, base, name, head).read();
 }
 
 models::ModelPtr model_below(const fs::path& folder, models::ModelPtr base) {
   const auto tied = base->file_names().tied;
   if (!tied) return base;
-  const SafetensorsFile file(folder / kAdapterWeights);
-  const auto trained_copy = [&](const std::string& parameter) -> const TensorView* {
-    for (const TensorView& t : file.tensors())
-      if (t.name.starts_with(kPeftRoot) &&
+  const std::shared_ptr<const WeightSource> file = open_adapter_file(folder);
+  const auto trained_copy = [&](const std::string& parameter) {
+    const TensorView* found = nullptr;
+    file->each([&](const TensorView& t) {
+      if (found == nullptr && t.name.starts_with(kPeftRoot) &&
           without_part(t.name.substr(kPeftRoot.size()), "modules_to_save.") == parameter)
-        return &t;
-    return nullptr;
+        found = &t;
+    });
+    return found;
   };
   const TensorView *head = trained_copy(tied->first), *table = trained_copy(tied->second);
   if (head == nullptr && table == nullptr) return base;
-  const bool are_equal = head != nullptr && table != nullptr && head->dtype == table->dtype &&
-                         std::ranges::equal(head->bytes, table->bytes);
+  const bool are_equal =
+      head != nullptr && table != nullptr && head->dtype == table->dtype &&
+      head->shape == table->shape &&
+      std::ranges::equal(bytes_of_tensor(*file, *head), bytes_of_tensor(*file, *table));
   return are_equal ? base : base->with_untied_head();
 }
 

@@ -37,6 +37,24 @@ io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions&
   return io::open_model(find_named_model(name), options);
 }
 
+std::vector<std::string> adapter_titles(const io::ModelFolder& model) {
+  std::vector<std::string> titles;
+  if (const models::AdaptedModel* const adapted = model.definition->adapted())
+    for (const models::Adapter& adapter : adapted->adapters())
+      titles.push_back(adapter.weight == 1 ? adapter.title
+                                           : fmt::format("{}={:g}", adapter.title, adapter.weight));
+  return titles;
+}
+
+std::string title_of(const io::ModelFolder& model) {
+  const std::vector<std::string> adapters = adapter_titles(model);
+  const std::string folder = model.folder.string();
+  // The folder of an adapter stands for the model.
+  const bool says_it = adapters.size() == 1 && adapters[0] == io::last_part(model.folder);
+  return adapters.empty() || says_it ? folder
+                                     : fmt::format("{} with {}", folder, fmt::join(adapters, ", "));
+}
+
 std::shared_ptr<const io::ModelFolder> open_exchange_model(
     const std::string& name, const std::vector<io::ChosenAdapter>& adapters) {
   const fs::path named = find_named_model(name);

@@ -22,6 +22,11 @@ fs::path find_named_model(const std::string& name);
 /// Finds and opens the model; damaged checkpoints that were passed over are named on stderr.
 io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions& options = {});
 
+/// The adapters on a model for results: "poet", "judge=0.5".
+std::vector<std::string> adapter_titles(const io::ModelFolder& model);
+/// The model for results: "base", or "base with poet, judge=0.5".
+std::string title_of(const io::ModelFolder& model);
+
 /// The model as files for other runtimes have it (Model::exchange), without its tokenizer: one that
 /// gives vectors of texts pools them as its folder says. Throws UserError where modules behind the
 /// encoder make the vectors.

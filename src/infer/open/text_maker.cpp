@@ -70,9 +70,11 @@ std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat) {
 }
 
 std::vector<std::string> stop_strings_of(const GenerateOptions& options,
-                                         const io::ModelFolder& model) {
-  std::vector<std::string> stop =
-      options.was_given("stop") ? options.stop : model.generation.stop_strings;
+                                         const io::ModelFolder& model,
+                                         const std::optional<std::vector<std::string>>& own) {
+  std::vector<std::string> stop = own                         ? *own
+                                  : options.was_given("stop") ? options.stop
+                                                              : model.generation.stop_strings;
   if (!options.chat) return stop;
   const EndOfAnswer end = end_of_answer(model);
   if (!end.token && !end.text.empty()) stop.push_back(end.text);

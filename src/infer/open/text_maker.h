@@ -28,9 +28,11 @@ Sampling sampling_of(const GenerateOptions& options, const io::GenerationSetting
 /// behind an answer.
 std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat);
 /// The texts that end a text: those of --stop, else those of generation_config.json; and in a chat
-/// what the template writes behind an answer, where it is not a special token.
-std::vector<std::string> stop_strings_of(const GenerateOptions& options,
-                                         const io::ModelFolder& model);
+/// what the template writes behind an answer, where it is not a special token. `own`: takes the
+/// place of --stop for one prompt.
+std::vector<std::string> stop_strings_of(
+    const GenerateOptions& options, const io::ModelFolder& model,
+    const std::optional<std::vector<std::string>>& own = std::nullopt);
 /// Returns the tokens that stand for an empty prompt. Throws UserError (exit 2) for a model without
 /// such a token.
 std::vector<int32_t> begin_of_text(const io::ModelFolder& model);

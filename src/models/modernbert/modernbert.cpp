@@ -124,10 +124,12 @@ class ModernBert final : public EncoderNet {
     const int64_t C = c_.hidden_size;
     const Head head = c_.task.head;
     if (head == Head::embedding) return;
-    p.set_part(Part::head);
+    // These learn in pre-training, and every task goes on from them.
+    p.set_part(head == Head::masked_token ? Part::head : Part::pooler);
     head_dense_.emplace(
         projection(p, "head.dense", C, C, c_.classifier_bias, deviation_of_outputs(c_)));
     head_norm_.emplace(norm_of(p, "head.norm", c_));
+    p.set_part(Part::head);
     if (head != Head::masked_token) {
       output_.emplace(projection(p, "classifier", C, std::ssize(c_.task.labels), true,
                                  1 / std::sqrt(static_cast<double>(C))));

@@ -107,7 +107,8 @@ class AdapterChooser {
     return is_one ? scalar(g, all[0], dtype) : literal(g, {stack.columns}, all, dtype);
   }
 
-  /// s x Aᵀ of all products of the rows x, with 0 in the columns of other adapters than the row's.
+  /// s x Aᵀ of all products of the rows x, with 0 in the columns of adapters that a row does not
+  /// use.
   Value low_rows(Rewriter& r, ValueId x) {
     if (const auto there = low_.find(x); there != low_.end()) return there->second;
     Graph& g = r.out();
@@ -124,8 +125,11 @@ class AdapterChooser {
       low = low * per_column(g, stack, DType::f32, scale_of);
     const Value owners = per_column(g, stack, DType::i32,
                                     [](const ProductAdapter& adapter) { return adapter.number; });
-    // Not a product by 0: what is infinite in another adapter must not become NaN here.
-    low = where(equal(numbers(r, has_wanted_rows_[x.node]), owners), low, scalar(g, 0));
+    const Value chosen = numbers(r, has_wanted_rows_[x.node]);
+    const Value is_in_use =
+        logical_or(equal(chosen, owners), equal(chosen, scalar(g, kAllAdapters, DType::i32)));
+    // A product by 0 would turn an infinity in another adapter into NaN.
+    low = where(is_in_use, low, scalar(g, 0));
     return low_.emplace(x, low).first->second;
   }
 

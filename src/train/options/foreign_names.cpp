@@ -27,7 +27,8 @@ constexpr const char* kOwnRanks =
     "leave it out: `brrr launch -n N train` starts N ranks, --zero 1, 2 or 3 divides states, "
     "gradients and weights among them, and torchrun, mpirun and srun start them with the same "
     "options";
-constexpr const char* kAdapter = "give --lora-r N for an adapter of rank N; leave it out";
+constexpr const char* kScales =
+    "the scales of --load-in-4bit are held as they are, not quantised in their turn; leave it out";
 constexpr const char* kReference =
     "the reference of --task dpo is the model that the run starts from; leave it out";
 constexpr const char* kPreferenceLosses =
@@ -183,11 +184,22 @@ constexpr Harmless kHarmless[] = {
     {"return-entity-level-metrics", Kind::kFlag, "", ""},
     {"with-tracking", Kind::kFlag, "", ""},  // log.jsonl and event files are written in any case
 
+    // Options of the launchers torchrun and accelerate.
+    {"nnodes", Kind::kText, "1", kOwnRanks},
+    {"num-machines", Kind::kText, "1", kOwnRanks},
+    {"node-rank", Kind::kText, "0", kOwnRanks},
+    {"machine-rank", Kind::kText, "0", kOwnRanks},
+    {"master-addr", Kind::kText, kOff, kOwnRanks},
+    {"master-port", Kind::kText, kOff, kOwnRanks},
+    {"rdzv-backend", Kind::kText, kOff, kOwnRanks},
+    {"rdzv-endpoint", Kind::kText, kOff, kOwnRanks},
+
     // PEFT and the scripts around it.
-    {"use-peft", Kind::kFlag, "false", kAdapter},
-    {"use-lora", Kind::kFlag, "false", kAdapter},
     {"lora-task-type", Kind::kText, "", ""},
     {"use-dora", Kind::kFlag, "false", "adapters with DoRA are used, not trained; leave it out"},
+    {"bnb-4bit-use-double-quant", Kind::kFlag, "false", kScales},
+    {"use-bnb-nested-quant", Kind::kFlag, "false", kScales},
+    {"bnb-4bit-quant-storage", Kind::kText, "", ""},
 
     // TRL's DPOConfig.
     {"precompute-ref-log-probs", Kind::kFlag, "", ""},  // they always are
@@ -237,6 +249,37 @@ void check_harmless(const Harmless& h, const std::string& value) {
     usage_error("expected nothing else than {}: {}; got '{}'",
                 harmless.substr(0, harmless.find(' ')), h.reason, value);
   }
+}
+
+/// PEFT, TRL and axolotl.
+void add_adapter_rows(ForeignTable& t) {
+  const auto use_lora = [](TrainOptions& o, const std::string& s) {
+    constexpr int64_t kRankOfTrl = 16;
+    if (parse_bool(s) && o.lora_r == 0) o.lora_r = kRankOfTrl;
+  };
+  t.foreign("use-peft", Kind::kFlag, "lora-r", "lora-r=16", use_lora, {"use-lora"});
+  t.foreign("lora-target-linear", Kind::kFlag, "lora-targets", "lora-targets=all-linear",
+            [](TrainOptions& o, const std::string& s) {
+              if (parse_bool(s) && o.lora_targets.empty()) o.lora_targets = {"all-linear"};
+            });
+  t.foreign("bnb-4bit-compute-dtype", Kind::kText, "precision", "as precision has them",
+            [](TrainOptions& o, const std::string& s) {
+              if (is_among(s, "bfloat16 bf16 torch.bfloat16"))
+                o.precision = Precision::bfloat16;
+              else if (is_among(s, "float16 fp16 half torch.float16"))
+                o.precision = Precision::fp16;
+              else if (!is_among(s, "auto none null float32 fp32 torch.float32"))
+                usage_error("expected bfloat16, float16 or float32; got '{}'", s);
+            });
+  const auto learnt_turns = [](TrainOptions& o, const std::string& s) {
+    if (parse_bool(s) != (o.task == "chat"))
+      usage_error(
+          "expected {}: --task chat learns the assistant's turns or the completion alone, other "
+          "tasks whole texts; leave it out",
+          o.task == "chat");
+  };
+  t.foreign("assistant-only-loss", Kind::kFlag, "assistant-only-loss", "true with task=chat",
+            learnt_turns, {"completion-only-loss"});
 }
 
 void add_mapped_rows(ForeignTable& t) {
@@ -353,11 +396,14 @@ void add_harmless_rows(ForeignTable& t) {
               if (!is_among(s, "none null")) o.greater_is_better = parse_bool(s);
             });
   // Options of ours by another name, or several of them, which in_our_names() has.
-  for (const char* name :
-       {"dataset", "config-overrides", "text-column-names", "line-by-line", "num-warmup-steps",
-        "max-train-steps", "max-length", "checkpointing-steps", "beta", "loss-type"})
-    t.foreign(name, std::string_view(name) == "line-by-line" ? Kind::kFlag : Kind::kText, name, "",
+  for (const char* name : {"dataset", "config-overrides", "text-column-names", "line-by-line",
+                           "num-warmup-steps", "max-train-steps", "max-length",
+                           "checkpointing-steps", "beta", "loss-type", "adapter", "qlora"}) {
+    const bool is_flag =
+        std::string_view(name) == "line-by-line" || std::string_view(name) == "qlora";
+    t.foreign(name, is_flag ? Kind::kFlag : Kind::kText, name, "",
               [](TrainOptions&, const std::string&) {});
+  }
 }
 
 /// nanoGPT's --dataset NAME is the folder data/NAME, with train.bin and val.bin in it.
@@ -386,6 +432,17 @@ KeyValues dataset_named(const std::string& name) {
       name);
 }
 
+/// axolotl's `adapter: lora` or `qlora`.
+KeyValues adapter_named(const std::string& kind) {
+  if (is_among(kind, kOff)) return {};
+  if (kind == "lora") return {{"use-peft", "true"}};
+  if (kind == "qlora") return {{"use-peft", "true"}, {"load-in-4bit", "true"}};
+  usage_error(
+      "expected lora or qlora; `--lora-r N` trains a new adapter, and --init-from FOLDER trains "
+      "one further; got '{}'",
+      kind);
+}
+
 /// "n_embd=256,n_layer=4", as run_clm has it.
 KeyValues overrides_in(const std::string& list) {
   KeyValues ours;
@@ -406,6 +463,7 @@ KeyValues overrides_in(const std::string& list) {
 void add_foreign_rows(ForeignTable& t) {
   t.group("");
   add_mapped_rows(t);
+  add_adapter_rows(t);
   add_script_rows(t);
   add_harmless_rows(t);
 }
@@ -428,6 +486,8 @@ std::optional<KeyValues> in_our_names(const std::string& option, const std::stri
   if (option == "max-length") return KeyValues{{"context", value}};
   if (option == "beta") return KeyValues{{"dpo-beta", value}};
   if (option == "loss-type") return KeyValues{{"dpo-loss", value}};
+  if (option == "adapter") return adapter_named(value);
+  if (option == "qlora") return adapter_named(parse_bool(value) ? "qlora" : "none");
   if (option == "checkpointing-steps")
     return KeyValues{{value == "epoch" ? "save-strategy" : "save-steps", value}};
   return std::nullopt;

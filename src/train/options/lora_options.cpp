@@ -1,9 +1,12 @@
 #include "train/options/lora_options.h"
 
+#include <algorithm>
+
 #include "base/human.h"
 #include "base/memory.h"
 #include "folders/quantized/base_forms.h"
 #include "runtime/engine.h"
+#include "train/tasks/picture_data.h"
 
 namespace brrr::train {
 namespace {
@@ -70,6 +73,30 @@ void fill_lora(TrainOptions& o) {
     o.learning_rate = parse_real(fmt::format("{:.3g}", o.learning_rate * kFaster), {});
 }
 
+namespace {
+
+const char* name_of_integers(const TrainOptions& o) {
+  return o.load_in_4bit ? "load-in-4bit" : "load-in-8bit";
+}
+
+void refuse_integers_without_adapter(const TrainOptions& o) {
+  if (o.load_in_4bit || o.load_in_8bit)
+    usage_error(
+        "--{} holds the model below an adapter in integers, which are not trained themselves: it "
+        "needs --lora-r, or --init-from the folder of an adapter",
+        name_of_integers(o));
+}
+
+void refuse_integers_for_pictures(const TrainOptions& o) {
+  if (learns_pictures(o) && (o.load_in_4bit || o.load_in_8bit))
+    usage_error(
+        "--{}: convolutions are not held in integers while an adapter is trained, so that it would "
+        "save nothing with --task images; leave it out",
+        name_of_integers(o));
+}
+
+}  // namespace
+
 void validate_lora(const TrainOptions& o) {
   const auto refuse = [&](const char* option) {
     usage_error("--{} describes an adapter: it needs --lora-r", option);
@@ -80,12 +107,14 @@ void validate_lora(const TrainOptions& o) {
     if (o.lora_dropout != 0) refuse("lora-dropout");
     if (!o.lora_targets.empty()) refuse("lora-targets");
     if (o.rslora) refuse("rslora");
-    if (o.load_in_4bit) refuse("load-in-4bit");
-    if (o.load_in_8bit) refuse("load-in-8bit");
-    if (o.load_in_4bit_type != kIntegers) refuse("load-in-4bit-type");
+    if (o.load_in_4bit_type != kIntegers && !o.load_in_4bit) refuse("load-in-4bit-type");
     if (!o.lora_modules_to_save.empty()) refuse("lora-modules-to-save");
+    // A folder to start from may be an adapter's: with_adapter() looks at it.
+    if (o.init_from == "scratch") refuse_integers_without_adapter(o);
+    refuse_integers_for_pictures(o);
     return;
   }
+  refuse_integers_for_pictures(o);
   if (o.init_from == "scratch" && !o.wants_resume())
     usage_error("--lora-r adapts a trained model: it needs --init-from FOLDER");
   if (o.load_in_4bit && o.load_in_8bit)
@@ -124,10 +153,20 @@ models::ModelPtr with_adapter(const TrainOptions& o, models::ModelPtr model,
               "first (`brrr merge`)",
               o.init_from);
     adapters.front().saved.insert(fresh.begin(), fresh.end());
+    // The head of a task is always trained.
+    for (const models::ParameterInfo& p : model->parameters())
+      if (p.part == models::Part::head && !model->task().labels.empty() &&
+          std::ranges::none_of(adapters.front().layers, [&](const models::AdaptedLayer& layer) {
+            return layer.layer.weight == p.name;
+          }))
+        adapters.front().saved.insert(p.name);
     return std::make_shared<models::AdaptedModel>(adapted->base(), std::move(adapters),
                                                   adapted->forms());
   }
-  if (o.lora_r == 0) return model;
+  if (o.lora_r == 0) {
+    refuse_integers_without_adapter(o);
+    return model;
+  }
   const models::AdapterRequest request{.rank = o.lora_r,
                                        .alpha = o.lora_alpha,
                                        .dropout = o.lora_dropout,
@@ -214,6 +253,20 @@ Quantization quantization_of_base(const TrainOptions& o) {
   return {};
 }
 
+std::string other_task_note(const models::Model& known, const models::Model& model) {
+  const models::Task was = known.task(), now = model.task();
+  if (known.adapted() == nullptr || (was.head == now.head && was.labels == now.labels)) return "";
+  constexpr size_t kMost = 5;
+  const auto text = [](const models::Task& task) {
+    return models::description(task.head) +
+           (task.labels.empty() ? "" : fmt::format(" ({})", listed(task.labels, kMost)));
+  };
+  return fmt::format(
+      "the adapter was trained for {}; its low-rank matrices are trained further for {}, with the "
+      "head that this needs",
+      text(was), text(now));
+}
+
 std::string adapter_line(const models::Model& model) {
   const models::AdaptedModel* adapted = model.adapted();
   if (adapted == nullptr) return "";
@@ -227,15 +280,18 @@ std::string adapter_line(const models::Model& model) {
     if (adapter.saved.contains(p.name)) saved += p.shape.elements();
   const auto trained = static_cast<double>(adapted->trained_count());
   const auto all = static_cast<double>(model.parameter_count());
-  std::string line =
-      fmt::format("adapter: {:.2f}M of {:.2f}M parameters are trained ({:.2f}%): rank {} on {}",
-                  1e-6 * trained, 1e-6 * all, 100 * trained / all,
-                  low == high ? std::to_string(low) : fmt::format("{} to {}", low, high),
-                  counted(std::ssize(adapter.layers), "linear layer"));
+  constexpr int64_t kFew = 1'000'000;
+  const auto counts = [](int64_t n) {
+    return n < kFew ? with_commas(n) : fmt::format("{:.2f}M", 1e-6 * static_cast<double>(n));
+  };
+  std::string line = fmt::format(
+      "adapter: {} of {} parameters are trained ({:.2f}%): rank {} on {}",
+      counts(adapted->trained_count()), counts(model.parameter_count()), 100 * trained / all,
+      low == high ? std::to_string(low) : fmt::format("{} to {}", low, high),
+      counted(std::ssize(adapter.layers), "linear layer"));
   if (saved > 0)
-    line += fmt::format(", and {} as a whole ({:.2f}M)",
-                        fmt::join(models::saved_modules(adapter.saved), ", "),
-                        1e-6 * static_cast<double>(saved));
+    line += fmt::format(", and {} as a whole ({})",
+                        fmt::join(models::saved_modules(adapter.saved), ", "), counts(saved));
   return line;
 }
 

@@ -41,6 +41,10 @@ std::shared_ptr<const models::AdaptedModel> with_base_held(const TrainOptions& o
 std::string float_base_note(const TrainOptions& options, const models::Model& model,
                             const Engine& engine);
 
+/// What a run says that trains an adapter further for another task; "" otherwise. `known`: the
+/// model as the folder has it.
+std::string other_task_note(const models::Model& known, const models::Model& model);
+
 /// What a run says about its adapter; "" without one.
 std::string adapter_line(const models::Model& model);
 
