@@ -63,7 +63,7 @@ void add_low_rank(std::span<float> w, const AdaptedLayer& adapted, std::span<con
           row[static_cast<size_t>(i)] += left * static_cast<double>(right[i]);
       }
       for (int64_t i = 0; i < in; ++i) {
-        float& element = w[static_cast<size_t>(layer.is_conv1d ? i * layer.out + o : o * in + i)];
+        float& element = w[layer.element(o, i)];
         element = static_cast<float>(static_cast<double>(element) + row[static_cast<size_t>(i)]);
       }
     }
@@ -77,8 +77,7 @@ std::vector<float> factors_of(std::span<const float> w, const models::LinearLaye
   std::vector<double> squares(static_cast<size_t>(layer.out));
   for (int64_t o = 0; o < layer.out; ++o)
     for (int64_t i = 0; i < layer.in; ++i) {
-      const double x =
-          w[static_cast<size_t>(layer.is_conv1d ? i * layer.out + o : o * layer.in + i)];
+      const double x = w[layer.element(o, i)];
       squares[static_cast<size_t>(o)] += x * x;
     }
   std::vector<float> factors(squares.size());
@@ -483,9 +482,7 @@ ModelFolder merged(ModelFolder model) {
       const std::vector<float> factors = floats_of(*source, adapter->factor_of(layer->layer));
       const models::LinearLayer& l = layer->layer;
       for (int64_t o = 0; o < l.out; ++o)
-        for (int64_t i = 0; i < l.in; ++i)
-          to[static_cast<size_t>(l.is_conv1d ? i * l.out + o : o * l.in + i)] *=
-              factors[static_cast<size_t>(o)];
+        for (int64_t i = 0; i < l.in; ++i) to[l.element(o, i)] *= factors[static_cast<size_t>(o)];
     }
   };
   const auto make_bytes = [source](std::string_view name, std::span<std::byte> to) {
