@@ -66,8 +66,7 @@ OpenRun::OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say sa
     check_agreement(*communicator_, options_, name_of(dataset_, options_));
   if (communicator_ != nullptr && start_from_)
     check_same(*communicator_, "weights to start from",
-               io::fingerprint_of(*start_from_->weights, *start_from_->definition),
-               "give all ranks the same folder");
+               io::fingerprint_of_all(*start_from_->weights), "give all ranks the same folder");
 }
 
 void OpenRun::compile() {

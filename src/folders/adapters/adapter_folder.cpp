@@ -276,6 +276,18 @@ void check_base(const fs::path& adapter, const AdaptedParts& parts, const models
          recorded.name, base_at.string());
 }
 
+/// Continues a checksum with a tensor's name, dtype, shape and at most 16 pieces of its bytes.
+uint32_t crc_with(uint32_t crc, std::string_view name, const TensorView& tensor,
+                  std::span<const std::byte> bytes) {
+  constexpr size_t kPieces = 16, kPiece = 4096;
+  const std::string head = fmt::format("{} {}{}", name, name_of(tensor.dtype), tensor.shape.str());
+  crc = crc32c(head.data(), head.size(), crc);
+  if (bytes.size() <= kPieces * kPiece) return crc32c(bytes.data(), bytes.size(), crc);
+  const size_t stride = (bytes.size() - kPiece) / (kPieces - 1);
+  for (size_t i = 0; i < kPieces; ++i) crc = crc32c(bytes.data() + stride * i, kPiece, crc);
+  return crc;
+}
+
 /// The last part of a path: "poet" of "adapters/poet/".
 std::string folder_name(const fs::path& folder) {
   const fs::path whole = fs::absolute(folder).lexically_normal();
@@ -337,18 +349,26 @@ std::string fingerprint_of(const WeightSource& weights, const models::Model& bas
   for (const models::ParameterInfo& p : base.parameters()) {
     const TensorView* const t = weights.find(p.name);
     if (p.part != models::Part::trunk || t == nullptr) continue;
-    const std::string head = fmt::format("{} {}{}", p.name, name_of(t->dtype), t->shape.str());
-    crc = crc32c(head.data(), head.size(), crc);
-    if (t->bytes.size() <= kPieces * kPiece) {
-      crc = crc32c(t->bytes.data(), t->bytes.size(), crc);
-    } else {
-      for (size_t i = 0; i < kPieces; ++i)
-        crc = crc32c(t->bytes.data() + (t->bytes.size() - kPiece) / (kPieces - 1) * i, kPiece, crc);
-    }
+    crc = crc_with(crc, p.name, *t, t->bytes);
     weights.let_go(t->bytes);
   }
   return crc_text(crc);
 }
+std::string fingerprint_of_all(const WeightList& weights) {
+  uint32_t crc = 0;
+  weights.each([&](const TensorView& tensor) {
+    std::vector<std::byte> made;
+    if (tensor.bytes.empty()) {
+      made.resize(static_cast<size_t>(stored_bytes(tensor.storage, tensor.dtype, tensor.shape)));
+      weights.read(tensor, made);
+    }
+    crc = crc_with(crc, tensor.name, tensor,
+                   made.empty() ? tensor.bytes : std::span<const std::byte>(made));
+    weights.let_go(tensor.bytes);
+  });
+  return crc_text(crc);
+}
+
 
 AdapterBase base_of_adapter(const fs::path& folder) {
   const SafetensorsFile file(folder / kAdapterWeights);

@@ -26,6 +26,9 @@ struct AdapterBase {
 /// heads of tasks left out. It tells models and versions of them apart; it reads up to 64 KiB of
 /// each tensor.
 std::string fingerprint_of(const WeightSource& weights, const models::Model& base);
+/// The same checksum of all tensors of a model, those of heads and of adapters included. A tensor
+/// that is computed when it is read counts with all its values.
+std::string fingerprint_of_all(const WeightList& weights);
 
 /// Reads the name and the fingerprint of the base that an adapter's folder records.
 AdapterBase base_of_adapter(const fs::path& folder);
