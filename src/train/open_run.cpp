@@ -37,9 +37,19 @@ io::AdapterBase named_base(const io::ModelFolder& model, const TrainOptions& opt
 /// The model of a checkpoint. That of an adapter is over the base's folder, which does not know
 /// another dropout that the run has.
 models::ModelPtr resumed_model(const fs::path& checkpoint, const TrainOptions& options) {
-  models::ModelPtr model = io::read_definition(checkpoint);
+  models::ModelPtr model = io::read_definition(checkpoint, moved_base(options, checkpoint));
   if (model->adapted() == nullptr || model->dropout() == options.dropout) return model;
   return model->with_dropout(options.dropout);
+}
+
+/// The base that the checkpoints of a resumed run record.
+io::AdapterBase base_of_checkpoint(const fs::path& checkpoint, const TrainOptions& options) {
+  io::AdapterBase base = io::base_of_adapter(checkpoint);
+  if (const fs::path moved = moved_base(options, checkpoint); !moved.empty()) {
+    std::error_code ignored;
+    base.name = fs::weakly_canonical(moved, ignored).string();
+  }
+  return base;
 }
 
 /// Identifies what a run reads.
@@ -74,8 +84,8 @@ void OpenRun::compile() {
                                   : resume_   ? resumed_model(resume_->checkpoint, options_)
                                               : new_model(options_, dataset_));
   if (model_->adapted() != nullptr)
-    adapter_base_ =
-        start_from_ ? named_base(*start_from_, options_) : io::base_of_adapter(resume_->checkpoint);
+    adapter_base_ = start_from_ ? named_base(*start_from_, options_)
+                                : base_of_checkpoint(resume_->checkpoint, options_);
   const int64_t vocabulary = model_->sizes().vocabulary;
   dataset_.verify_shards(vocabulary);
   say_("compiling the model");
@@ -155,7 +165,7 @@ void OpenRun::initialise() {
 }
 
 void OpenRun::load(const fs::path& checkpoint) {
-  state_ = load_checkpoint(checkpoint, session_->engine(), *model_, options_.optim);
+  state_ = load_checkpoint(checkpoint, session_->engine(), *model_, options_);
   restore_loader();
   if (!learns_preferences(options_)) return;
   reference_data_ = reference_data();

@@ -344,7 +344,6 @@ std::vector<ChosenAdapter> parse_adapters(const std::vector<std::string>& texts)
 }
 
 std::string fingerprint_of(const WeightSource& weights, const models::Model& base) {
-  constexpr size_t kPieces = 16, kPiece = 4096;
   uint32_t crc = 0;
   for (const models::ParameterInfo& p : base.parameters()) {
     const TensorView* const t = weights.find(p.name);
@@ -354,6 +353,7 @@ std::string fingerprint_of(const WeightSource& weights, const models::Model& bas
   }
   return crc_text(crc);
 }
+
 std::string fingerprint_of_all(const WeightList& weights) {
   uint32_t crc = 0;
   weights.each([&](const TensorView& tensor) {
@@ -368,7 +368,6 @@ std::string fingerprint_of_all(const WeightList& weights) {
   });
   return crc_text(crc);
 }
-
 
 AdapterBase base_of_adapter(const fs::path& folder) {
   const SafetensorsFile file(folder / kAdapterWeights);
@@ -446,37 +445,60 @@ ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& option
                        options.adapters);
 }
 
-models::ModelPtr read_adapter_definition(const fs::path& folder) {
-  const fs::path base = base_folder(folder);
-  models::ModelPtr definition = read_definition(base);
+models::ModelPtr read_adapter_definition(const fs::path& folder, const fs::path& base) {
+  models::ModelPtr definition = read_definition(base.empty() ? base_folder(folder) : base);
   if (const auto task = task_of(folder, *definition)) definition = definition->with_task(*task);
   definition = model_below(folder, definition);
   return std::make_shared<AdaptedModel>(
       definition, std::vector{read_adapter_tensors(folder, *definition, "").adapter});
 }
 
+namespace {
+
+/// The base of an adapter as its files have it, opened for the adapter's task.
+struct OpenBase {
+  models::ModelPtr definition;
+  std::shared_ptr<const WeightList> weights;
+  bool is_untied = false;  // the files tie the head, and the adapter's model does not
+  std::string fingerprint() const { return fingerprint_of(*weights, *definition); }
+};
+
+OpenBase open_base(const fs::path& adapter, const AdaptedModel& model, const fs::path& base) {
+  OpenBase open{read_definition(base), nullptr};
+  const auto task = task_of(adapter, *open.definition);
+  if (task) open.definition = open.definition->with_task(*task);
+  open.is_untied = open.definition->file_names().tied && !model.base()->file_names().tied;
+  if (!open.is_untied) open.definition = model.base();
+  open.weights = open_weights(base, *open.definition, task ? TaskHead::fresh : TaskHead::of_files);
+  return open;
+}
+
+}  // namespace
+
 std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
-                                                       const models::Model& model) {
+                                                       const models::Model& model,
+                                                       const fs::path& base) {
   const AdaptedModel* const adapted = model.adapted();
   BRRR_CHECK(adapted != nullptr, "the model of {} has no adapters", folder.string());
-  const fs::path base = base_folder(folder);
+  const fs::path found = base.empty() ? base_folder(folder) : base;
+  const OpenBase open = open_base(folder, *adapted, found);
   auto parts = std::make_shared<AdaptedParts>();
-  models::ModelPtr of_files = read_definition(base);
-  const auto task = task_of(folder, *of_files);
-  if (task) of_files = of_files->with_task(*task);
-  const bool is_untied = of_files->file_names().tied && !adapted->base()->file_names().tied;
-  if (!is_untied) of_files = adapted->base();
-  parts->base = open_weights(base, *of_files, task ? TaskHead::fresh : TaskHead::of_files);
-  if (is_untied) parts->base = with_head_of_table(parts->base, *of_files);
+  parts->base = open.is_untied ? with_head_of_table(open.weights, *open.definition) : open.weights;
   parts->adapters.push_back(read_adapter_tensors(folder, *adapted->base(), ""));
   const AdapterBase recorded = base_of_adapter(folder);
-  if (!recorded.fingerprint.empty() &&
-      recorded.fingerprint != fingerprint_of(*parts->base, *of_files))
+  if (!recorded.fingerprint.empty() && recorded.fingerprint != open.fingerprint())
     user_error(
         "{}: its adapter was trained over other weights than {} has now; put the base back, or "
         "begin a run with --init-from",
-        folder.string(), base.string());
+        folder.string(), found.string());
   return joined_weights(parts, *adapted);
+}
+
+bool is_base_of(const fs::path& adapter, const fs::path& base) {
+  const std::string recorded = base_of_adapter(adapter).fingerprint;
+  if (recorded.empty()) return true;
+  const models::ModelPtr model = read_adapter_definition(adapter, base);
+  return open_base(adapter, *model->adapted(), base).fingerprint() == recorded;
 }
 
 ModelFolder merged(ModelFolder model) {

@@ -35,15 +35,20 @@ AdapterBase base_of_adapter(const fs::path& folder);
 /// The base of a model that is opened for training.
 AdapterBase base_of_model(const ModelFolder& model);
 
-/// open_model(), read_definition() and open_weights() for the folder of an adapter.
+/// open_model(), read_definition() and open_weights() for the folder of an adapter. `base`: the
+/// base's folder, if it is not where the adapter says.
 ModelFolder open_adapter_folder(const fs::path& folder, const OpenOptions& options);
 /// open_model() for a plain model with OpenOptions::adapters, the first of which may bring a head.
 ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& options);
 /// The folder of the adapter's base.
 fs::path base_folder(const fs::path& adapter);
-models::ModelPtr read_adapter_definition(const fs::path& folder);
+models::ModelPtr read_adapter_definition(const fs::path& folder, const fs::path& base = {});
 std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
-                                                       const models::Model& model);
+                                                       const models::Model& model,
+                                                       const fs::path& base = {});
+/// Whether `base` holds the weights that the adapter was trained over, by the fingerprint that the
+/// adapter records. True if it records none.
+bool is_base_of(const fs::path& adapter, const fs::path& base);
 
 /// Puts adapters on a model that is open. Notes on standard error where an adapter was trained over
 /// another base than this.
