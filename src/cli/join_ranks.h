@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "folders/model_folder.h"
 #include "runtime/ranks/shared_work.h"
 #include "train/options.h"
 
@@ -18,6 +19,16 @@ std::shared_ptr<Communicator> join_to_share_work(int64_t threads);
 /// Rethrows what ended this rank; if that is not a SharedError, it is printed whatever the rank,
 /// and ends the others.
 [[noreturn]] void rethrow_of_rank(Communicator& communicator);
+
+/// Compares what `identify` returns on each rank, a text that identifies `what` ("data"). Called by
+/// all ranks. Throws UserError (exit 2) on all of them if a rank differs. Does nothing if
+/// `communicator` is null.
+void check_same_files(Communicator* communicator, std::string_view what,
+                      const std::function<std::string()>& identify);
+/// Compares the weights and settings of a model and the kernels of `device` in the same way,
+/// because ranks that divide the work of a verb must compute with one model.
+void check_same_models(Communicator* communicator, const io::ModelFolder& model,
+                       const std::string& device);
 
 /// Runs a verb whose work the ranks of a launcher divide; null: the process is alone. Only rank 0
 /// prints and writes files: what the others print goes nowhere, except an error that rank 0 does

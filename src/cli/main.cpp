@@ -22,7 +22,7 @@
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/foreign_words.h"
-#include "cli/launch/stuck_launcher.h"
+#include "runtime/ranks/stuck_launcher.h"
 #include "runtime/ranks/transport.h"
 
 namespace brrr::cli {
@@ -203,7 +203,7 @@ int guarded(std::vector<std::string> args) {
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return complain_of_output(errno);
     return code;
   } catch (const SilentHost& e) {
-    end_stuck_launcher();
+    ranks::end_stuck_launcher();
     return complain(e.what(), static_cast<int>(e.code()));
   } catch (const UserError& e) {
     return complain(e.what(), static_cast<int>(e.code()));

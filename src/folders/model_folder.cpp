@@ -212,13 +212,14 @@ Definition definition_of(const fs::path& folder) {
 
 }  // namespace
 
-models::ModelPtr read_definition(const fs::path& folder) {
-  return holds_adapter(folder) ? read_adapter_definition(folder) : definition_of(folder).model;
+models::ModelPtr read_definition(const fs::path& folder, const fs::path& base) {
+  return holds_adapter(folder) ? read_adapter_definition(folder, base)
+                               : definition_of(folder).model;
 }
 
-void check_readable(const fs::path& folder) {
-  const models::ModelPtr model = read_definition(folder);
-  open_weights(folder, *model);
+void check_readable(const fs::path& folder, const fs::path& base) {
+  const models::ModelPtr model = read_definition(folder, base);
+  open_weights(folder, *model, TaskHead::of_files, base);
   if (!model->sees_pictures()) load_tokenizer(folder);
   read_generation_settings(folder, *model);
 }

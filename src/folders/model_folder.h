@@ -68,14 +68,15 @@ void remove_model_checksums(const fs::path& folder);
 /// The model that the folder's config.json describes; untied where its weights hold a head of their
 /// own (has_other_head). Throws UserError as models::parse_config and WeightFiles do, and where the
 /// checksum of config.json differs from checksums.json.
-models::ModelPtr read_definition(const fs::path& folder);
+/// `base`: where the base of an adapter is, if not where the adapter says.
+models::ModelPtr read_definition(const fs::path& folder, const fs::path& base = {});
 
 /// Whether a folder's weights, or those of a GGUF file, are integers: ModelFolder::has_integers().
 bool holds_integers(const fs::path& folder);
 
 /// Reads what a model is made of, without converting its weights. Throws UserError for the first
-/// fault. Nothing is verified.
-void check_readable(const fs::path& folder);
+/// fault. Nothing is verified. `base`: as for read_definition().
+void check_readable(const fs::path& folder, const fs::path& base = {});
 
 /// The tokenizer of a folder, or of one file, that a user named, verified as open_model() does.
 std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& path);

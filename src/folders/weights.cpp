@@ -266,8 +266,8 @@ std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSour
 }
 
 std::shared_ptr<const WeightList> open_weights(const fs::path& folder, const models::Model& model,
-                                               TaskHead head) {
-  if (holds_adapter(folder)) return open_adapter_weights(folder, model);
+                                               TaskHead head, const fs::path& base) {
+  if (holds_adapter(folder)) return open_adapter_weights(folder, model, base);
   return match_tensors(open_weight_source(folder), model, head);
 }
 

@@ -73,9 +73,11 @@ enum class TaskHead {
 std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSource> files,
                                                 const models::Model& model,
                                                 TaskHead head = TaskHead::of_files);
-/// match_tensors() for the weight files of a folder, which may be quantised.
+/// match_tensors() for the weight files of a folder, which may be quantised. `base`: where the base
+/// of an adapter is, if not where the adapter says.
 std::shared_ptr<const WeightList> open_weights(const fs::path& folder, const models::Model& model,
-                                               TaskHead head = TaskHead::of_files);
+                                               TaskHead head = TaskHead::of_files,
+                                               const fs::path& base = {});
 
 /// Whether the files hold, for a head that the configuration ties to the table of embeddings, other
 /// weights than that table: such a head is loaded untied, as transformers does.

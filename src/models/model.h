@@ -39,8 +39,7 @@ struct PictureLoss {
   /// A picture may be a mix of two: the graph also has the inputs "targets2" [B] i32 and "mix" [B]
   /// f32, the share of the first target.
   bool mixes = false;
-  /// Batch norm normalises by its running statistics and leaves them as they are.
-  bool keeps_statistics = false;
+  Statistics statistics = Statistics::of_batch;
 };
 
 /// The sizes that reports show and memory depends on.

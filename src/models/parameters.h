@@ -52,10 +52,17 @@ enum class Purpose {
   inference,
 };
 
+/// What batch norm normalises by in training.
+enum class Statistics {
+  of_batch,  // those of the batch, which also update the running ones
+  running,   // the running ones, which stay as they are; so does inference
+};
+
 /// Declares the parameters of one graph, in the order in which files list them.
 class Parameters {
  public:
-  Parameters(Graph& graph, Purpose purpose) : graph_(graph), purpose_(purpose) {}
+  Parameters(Graph& graph, Purpose purpose, Statistics statistics = Statistics::of_batch)
+      : graph_(graph), purpose_(purpose), statistics_(statistics) {}
 
   /// Sets the standard deviation of weights that are declared without one of their own.
   void set_deviation(double deviation) { deviation_ = deviation; }
@@ -66,10 +73,10 @@ class Parameters {
 
   Graph& graph() { return graph_; }
   Purpose purpose() const { return purpose_; }
-  /// Batch norm that is declared afterwards normalises by its running statistics in training, too.
-  void keep_statistics() { keeps_statistics_ = true; }
-  /// Whether running statistics are those of the batches that training sees.
-  bool updates_statistics() const { return purpose_ == Purpose::training && !keeps_statistics_; }
+  /// Whether batch norm updates its running statistics.
+  bool updates_statistics() const {
+    return purpose_ == Purpose::training && statistics_ == Statistics::of_batch;
+  }
   const std::vector<ParameterInfo>& list() const { return list_; }
 
   /// Declares a matrix, or another weight that is multiplied: initially normal, decayed.
@@ -101,7 +108,7 @@ class Parameters {
 
   Graph& graph_;
   const Purpose purpose_;
-  bool keeps_statistics_ = false;
+  const Statistics statistics_;
   double deviation_ = 0.02;
   std::string place_;
   Part part_ = Part::trunk;

@@ -40,9 +40,19 @@ io::AdapterBase named_base(const io::ModelFolder& model, const TrainOptions& opt
 /// The model of a checkpoint. That of an adapter is over the base's folder, which does not know
 /// another dropout that the run has.
 models::ModelPtr resumed_model(const fs::path& checkpoint, const TrainOptions& options) {
-  models::ModelPtr model = io::read_definition(checkpoint);
+  models::ModelPtr model = io::read_definition(checkpoint, moved_base(options, checkpoint));
   if (model->adapted() == nullptr || model->dropout() == options.dropout) return model;
   return model->with_dropout(options.dropout);
+}
+
+/// The base that the checkpoints of a resumed run record.
+io::AdapterBase base_of_checkpoint(const fs::path& checkpoint, const TrainOptions& options) {
+  io::AdapterBase base = io::base_of_adapter(checkpoint);
+  if (const fs::path moved = moved_base(options, checkpoint); !moved.empty()) {
+    std::error_code ignored;
+    base.name = fs::weakly_canonical(moved, ignored).string();
+  }
+  return base;
 }
 
 /// Identifies what a run reads.
@@ -69,8 +79,7 @@ OpenRun::OpenRun(TrainOptions options, std::optional<ResumePoint> resume, Say sa
     check_agreement(*communicator_, options_, name_of(dataset_, options_));
   if (communicator_ != nullptr && start_from_)
     check_same(*communicator_, "weights to start from",
-               io::fingerprint_of(*start_from_->weights, *start_from_->definition),
-               "give all ranks the same folder");
+               io::fingerprint_of_all(*start_from_->weights), "give all ranks the same folder");
 }
 
 void OpenRun::compile() {
@@ -78,8 +87,8 @@ void OpenRun::compile() {
                                   : resume_   ? resumed_model(resume_->checkpoint, options_)
                                               : new_model(options_, dataset_));
   if (model_->adapted() != nullptr)
-    adapter_base_ =
-        start_from_ ? named_base(*start_from_, options_) : io::base_of_adapter(resume_->checkpoint);
+    adapter_base_ = start_from_ ? named_base(*start_from_, options_)
+                                : base_of_checkpoint(resume_->checkpoint, options_);
   const int64_t vocabulary = model_->sizes().vocabulary;
   dataset_.verify_shards(vocabulary);
   say_("compiling the model");
@@ -161,7 +170,7 @@ void OpenRun::initialise() {
 }
 
 void OpenRun::load(const fs::path& checkpoint) {
-  state_ = load_checkpoint(checkpoint, session_->engine(), *model_, options_.optim);
+  state_ = load_checkpoint(checkpoint, session_->engine(), *model_, options_);
   restore_loader();
   if (!dataset_.preferences) return;
   dataset_.preferences->read_reference(checkpoint / kReferenceFile);

@@ -41,7 +41,9 @@ PreparedRun prepare_run(TrainOptions& options, const std::optional<ResumePoint>&
     folder = io::find_model(options.init_from);
   if (const std::string line = reading_line(options); !line.empty()) say(line);
   models::ModelPtr known;
-  if (!folder.empty() && (learns_labels(options) || !resume)) known = io::read_definition(folder);
+  if (!folder.empty() && (learns_labels(options) || !resume)) {
+    known = io::read_definition(folder, resume ? moved_base(options, folder) : fs::path());
+  }
   std::optional<TaskFiles> files;
   std::optional<TaskPictures> pictures;
   io::OpenOptions open;

@@ -103,6 +103,37 @@ void refuse_other_folder(const TrainOptions& options, const fs::path& run) {
       command_to_begin_again(options_from_json(read_file(record), record.string()), run.string()));
 }
 
+/// Checks where the base of an adapter is. Throws UserError if it is gone, or if its weights are
+/// others, and (exit 2) if --init-from is given for a checkpoint that holds a whole model.
+void check_base(const TrainOptions& options, const fs::path& checkpoint) {
+  const bool is_named = options.was_given("init-from") && options.init_from != "scratch";
+  if (!io::holds_adapter(checkpoint)) {
+    if (is_named)
+      usage_error(
+          "expected --resume or --init-from, not both: a run already has its weights. Both are for "
+          "adapters whose base has moved");
+    return;
+  }
+  fs::path base = moved_base(options, checkpoint);
+  try {
+    if (base.empty()) base = io::base_folder(checkpoint);
+  } catch (const UserError& e) {
+    user_error("{}; if it has moved, name its new place by --init-from", e.what());
+  }
+  bool is_same = true;
+  try {
+    is_same = io::is_base_of(checkpoint, base);
+  } catch (const UserError& e) {
+    if (is_named) user_error("--init-from {}: {}", options.init_from, e.what());
+    return;  // the checkpoint may be damaged, and an older one be whole
+  }
+  if (!is_same)
+    user_error(
+        "{}: its weights are not those that the adapter of {} was trained over; name the folder "
+        "that has them by --init-from, or begin a new run",
+        base.string(), checkpoint.parent_path().string());
+}
+
 }  // namespace
 
 void refuse_fewer_steps(const TrainOptions& options, int64_t done, const fs::path& run) {
@@ -126,6 +157,7 @@ ResumePoint find_resume_point(const TrainOptions& options) {
       const ResumePoint point{run_of(run), run, ""};
       refuse_other_folder(options, point.run);
       io::open_checkpoint(run);
+      check_base(options, run);
       return point;
     }
   } else {
@@ -142,10 +174,12 @@ ResumePoint find_resume_point(const TrainOptions& options) {
   } else if (options.resume != "true") {
     refuse_other_folder(options, run);
   }
-  if (io::list_checkpoints(run).empty()) refuse_unsaved(run);
+  const std::vector<io::Checkpoint> all = io::list_checkpoints(run);
+  if (all.empty()) refuse_unsaved(run);
+  check_base(options, all.back().folder);
   const auto checkpoint = io::latest_valid(
       run, [](const std::string& line) { tell("warning: passed over: {}\n", line); },
-      check_resumable);
+      [&](const io::Checkpoint& c) { check_resumable(c, moved_base(options, c.folder)); });
   if (!checkpoint) user_error("--resume: {} has no checkpoint that can be used", run.string());
   if (!found) return {run, checkpoint->folder, ""};
   found->step = checkpoint->step;

@@ -232,27 +232,43 @@ void load_optimizer_state(const fs::path& path, Engine& engine, const std::strin
                  t.name, optim);
 }
 
+fs::path moved_base(const TrainOptions& options, const fs::path& checkpoint) {
+  if (!io::holds_adapter(checkpoint) || options.init_from == "scratch") return {};
+  if (!options.wants_resume() || !options.was_given("init-from")) {
+    try {
+      io::base_folder(checkpoint);
+      return {};
+    } catch (const UserError&) {  // it is gone
+    }
+    std::error_code ignored;
+    if (!fs::exists(options.init_from, ignored)) return {};
+  }
+  const fs::path named = io::find_model(options.init_from);
+  return io::holds_adapter(named) ? io::base_folder(named) : named;
+}
+
 namespace {
 
 void load_weights(const fs::path& folder, Engine& engine, const models::Model& model,
-                  const std::function<void()>& loaded = {}) {
-  engine.load(*io::open_weights(folder, model));
+                  const TrainOptions& options, const std::function<void()>& loaded = {}) {
+  engine.load(
+      *io::open_weights(folder, model, io::TaskHead::of_files, moved_base(options, folder)));
   if (loaded) loaded();
 }
 
 }  // namespace
 
 bool load_weights_of(const fs::path& run, int64_t step, Engine& engine, const models::Model& model,
-                     const std::function<void()>& loaded) {
+                     const TrainOptions& options, const std::function<void()>& loaded) {
   for (const io::Checkpoint& checkpoint : io::list_checkpoints(run)) {
     if (checkpoint.step != step) continue;
-    load_weights(checkpoint.folder, engine, model, loaded);
+    load_weights(checkpoint.folder, engine, model, options, loaded);
     return true;
   }
   return false;
 }
 
-void check_resumable(const io::Checkpoint& checkpoint) {
+void check_resumable(const io::Checkpoint& checkpoint, const fs::path& base) {
   const fs::path& folder = checkpoint.folder;
   const auto text = [&](const char* name) { return read_file(folder / name); };
   options_from_json(text("train_config.json"), (folder / "train_config.json").string());
@@ -263,13 +279,13 @@ void check_resumable(const io::Checkpoint& checkpoint) {
                checkpoint.step);
   io::LoaderState::from_json(s.loader);
   const io::SafetensorsFile optimizer(folder / "optimizer.safetensors");
-  io::check_readable(folder);
+  io::check_readable(folder, base);
 }
 
 TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Model& model,
-                             const std::string& optim) {
-  load_weights(folder, engine, model);
-  load_optimizer_state(folder / "optimizer.safetensors", engine, optim);
+                             const TrainOptions& options) {
+  load_weights(folder, engine, model, options);
+  load_optimizer_state(folder / "optimizer.safetensors", engine, options.optim);
   const fs::path state = folder / "trainer_state.json";
   return trainer_state_from_json(read_file(state), state.string());
 }

@@ -92,19 +92,24 @@ void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOp
                      const TrainerState& state,
                      const std::function<void(const fs::path& folder)>& add = {});
 
+/// Where the base of a checkpoint's adapter is, if it is not where the checkpoint says: the model
+/// of --init-from, if that is given beside --resume or if the recorded base is gone. Empty: where
+/// the checkpoint says, or it holds no adapter.
+fs::path moved_base(const TrainOptions& options, const fs::path& checkpoint);
+
 /// Reads the parameters of the checkpoint of a step, and calls `loaded` while its file is mapped.
-/// False: there is no such checkpoint any more.
+/// Returns false if that checkpoint no longer exists.
 bool load_weights_of(const fs::path& run, int64_t step, Engine& engine, const models::Model& model,
-                     const std::function<void()>& loaded);
+                     const TrainOptions& options, const std::function<void()>& loaded);
 
 /// Reads all that a run goes on from, without taking it over. Throws UserError for the first fault:
-/// a checkpoint may be what its manifest says and still be none.
-void check_resumable(const io::Checkpoint& checkpoint);
+/// a checkpoint may be what its manifest says and still be none. `base`: of moved_base().
+void check_resumable(const io::Checkpoint& checkpoint, const fs::path& base = {});
 
-/// Reads parameters and optimizer state back; types and names must agree exactly. `optim`: the
-/// optimizer of this run, for errors.
+/// Reads parameters and optimizer state back; types and names must agree exactly. `options`: of
+/// this run.
 TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Model& model,
-                             const std::string& optim);
+                             const TrainOptions& options);
 
 /// The logs of a run.
 class RunLog {

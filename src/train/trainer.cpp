@@ -529,7 +529,7 @@ class Trainer {
         state().best_step == state().step)
       return;
     if (!load_weights_of(result_.run_dir, state().best_step, session().engine(), open_->model(),
-                         [&] { watch_memory(); })) {
+                         options_, [&] { watch_memory(); })) {
       say(fmt::format(
           "note: the best evaluation was at step {}, whose checkpoint is gone: the model "
           "is that of the last step",

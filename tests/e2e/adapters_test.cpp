@@ -104,6 +104,45 @@ TEST_F(Adapters, GoOnWithTheSameBitsAfterAKill) {
   }
 }
 
+// The best checkpoint was written before the base moved, the last one afterwards.
+TEST_F(Adapters, AreResumedOverABaseThatHasMoved) {
+  make_text_base();
+  ASSERT_EQ(run(small_run("other-base", {"--max-steps", "1", "--seed", "5"})), 0) << err_;
+  const Options options{"--load-best-model-at-end", "--eval-steps", "9"};
+  ASSERT_EQ(run(tuning("whole", options)), 0) << err_;
+  ASSERT_EQ(run(tuning("moved", options), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
+  fs::create_directories(path("elsewhere"));
+  fs::rename(path("text-base"), path("elsewhere") / "base");
+  const std::string moved = path("moved").string(), base = (path("elsewhere") / "base").string();
+  expect_refused({"train", "--resume", moved},
+                 "if it has moved, name its new place by --init-from");
+  expect_refused(
+      {"train", "--resume", moved, "--init-from", path("other-base")},
+      fmt::format("{}: its weights are not those that the adapter of {} was trained over",
+                  path("other-base").string(), moved));
+  expect_refused({"train", "--resume", path("other-base"), "--init-from", base},
+                 "expected --resume or --init-from, not both");
+  ASSERT_EQ(run({"train", "--resume", moved, "--init-from", base}), 0) << err_;
+  EXPECT_EQ(loss_series("whole"), loss_series("moved"));
+  EXPECT_TRUE(read_file(path("whole") / "adapter_model.safetensors") ==
+              read_file(path("moved") / "adapter_model.safetensors"))
+      << "the final weights differ";
+  // The run has recorded the new place.
+  ASSERT_EQ(run({"train", "--resume", moved, "--max-steps", "45"}), 0) << err_;
+  EXPECT_GT(loss_of({moved}), 0);
+}
+
+// Other weights at the old place are named, too.
+TEST_F(Adapters, AreNotResumedOverABaseThatHasChanged) {
+  make_text_base();
+  ASSERT_EQ(run(tuning("run"), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
+  ASSERT_EQ(run(small_run("text-base", {"--max-steps", "2", "--overwrite"})), 0) << err_;
+  expect_refused(
+      {"train", "--resume", path("run")},
+      fmt::format("{}: its weights are not those that the adapter of {} was trained over",
+                  path("text-base").string(), path("run").string()));
+}
+
 TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
   ASSERT_EQ(run(small_run("text-base", {"--max-steps", "20", "--n-embd", "128"})), 0) << err_;
   const auto arena_of = [&] {

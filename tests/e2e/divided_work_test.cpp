@@ -39,6 +39,15 @@ class DividedWork : public EncoderRuns {
       }
     }
   }
+  /// Starts a command as one of two ranks, in the way of mpirun.
+  std::unique_ptr<Child> start_rank(int rank, const Options& command) const {
+    const std::string number = std::to_string(rank), folder = "rank" + number;
+    fs::create_directories(path(folder));
+    return std::make_unique<Child>(
+        path(folder), command,
+        Options{"RANK=" + number, "WORLD_SIZE=2", "LOCAL_RANK=" + number, "LOCAL_WORLD_SIZE=2",
+                "BRRR_RUN_ID=divided" + std::to_string(::getpid())});
+  }
   std::string texts(int count) const {
     std::string lines;
     for (int i = 0; i < count; ++i) {
@@ -119,19 +128,52 @@ TEST_F(DividedWork, Pictures) {
 TEST_F(DividedWork, OtherRanksPrintNothing) {
   ASSERT_EQ(run(pretraining("base", {"--max-steps", "2", "--eval-steps", "0"})), 0) << err_;
   put("texts.txt", texts(20));
-  const std::string id = "divided" + std::to_string(::getpid());
-  const auto rank = [&](const std::string& number) {
-    fs::create_directories(path("rank" + number));
-    return std::make_unique<Child>(path("rank" + number),
-                                   Options{"embed", path("base"), path("texts.txt")},
-                                   Options{"RANK=" + number, "WORLD_SIZE=2", "LOCAL_RANK=" + number,
-                                           "LOCAL_WORLD_SIZE=2", "BRRR_RUN_ID=" + id});
-  };
-  const auto first = rank("0"), second = rank("1");
+  const Options embed{"embed", path("base"), path("texts.txt")};
+  const auto first = start_rank(0, embed), second = start_rank(1, embed);
   EXPECT_EQ(first->wait(), 0) << first->err();
   EXPECT_EQ(second->wait(), 0) << second->err();
   EXPECT_EQ(std::ranges::count(first->out(), '\n'), 20);
   EXPECT_EQ(second->out() + second->err(), "");
+}
+
+// Hosts may have other files at the same place; here the two ranks name other files.
+TEST_F(DividedWork, RanksWithOtherFilesAreRefused) {
+  const auto expect_refused = [&](const Options& first, const Options& second, const char* what) {
+    SCOPED_TRACE(first[0]);
+    const auto zero = start_rank(0, first), one = start_rank(1, second);
+    EXPECT_EQ(zero->wait(), 2) << zero->err();
+    EXPECT_EQ(one->wait(), 2) << one->err();
+    EXPECT_NE(zero->err().find(fmt::format("rank 1 has other {} than rank 0", what)),
+              std::string::npos)
+        << zero->err();
+    EXPECT_EQ(zero->out() + one->out() + one->err(), "");
+  };
+  const Options untrained{"--max-steps", "1", "--eval-steps", "0"};
+  put("one.txt", texts(40));
+  put("two.txt", texts(41));
+  const std::string one = path("one.txt").string(), two = path("two.txt").string();
+  for (const char* name : {"causal", "causal-2"}) {
+    Options options = untrained;
+    options.insert(options.end(), {"--seed", name == std::string("causal") ? "1" : "2"});
+    ASSERT_EQ(run(small_run(name, options)), 0) << err_;
+  }
+  const std::string causal = path("causal").string(), other = path("causal-2").string();
+  expect_refused({"eval", causal, "--text", one}, {"eval", other, "--text", one}, "weights");
+  expect_refused({"eval", causal, "--text", one}, {"eval", causal, "--text", two}, "data");
+
+  // A rate this small leaves the trunk as it is: the models differ in their heads alone.
+  ASSERT_EQ(run(pretraining("base", untrained)), 0) << err_;
+  for (const char* seed : {"1", "2"})
+    ASSERT_EQ(run(fine_tuning(std::string("classes-") + seed, "classify", "classes.tsv",
+                              {"--max-steps", "1", "--learning-rate", "1e-30", "--weight-decay",
+                               "0", "--seed", seed})),
+              0)
+        << err_;
+  const std::string first = path("classes-1").string(), second = path("classes-2").string();
+  const std::string rows = path("classes.tsv").string();
+  expect_refused({"eval", first, rows}, {"eval", second, rows}, "weights");
+  expect_refused({"classify", first, one}, {"classify", second, one}, "weights");
+  expect_refused({"embed", first, one}, {"embed", path("base"), one}, "weights");
 }
 
 }  // namespace

@@ -248,12 +248,28 @@ TEST_F(Hosts, WhatIsNoLossEndsAnElasticRun) {
     EXPECT_EQ(program->wait(), 2) << program->err();
     EXPECT_EQ(count(program->err(), " again from "), 0u) << program->err();
   }
-  {
-    const auto program = start_launch(hosts, elastic, model("ended", {"--max-steps", "100000"}));
-    ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, "ended"));
-    program->send(SIGTERM);
-    EXPECT_NE(program->wait(), 0);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    SCOPED_TRACE(fmt::format("signal {}", signal));
+    const std::string name = fmt::format("ended{}", signal);
+    const auto program = start_launch(hosts, elastic, model(name, {"--max-steps", "100000"}));
+    ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, name));
+    program->send(signal);
+    EXPECT_EQ(program->wait(), 128 + signal) << program->err();
     EXPECT_EQ(count(program->err(), " again from "), 0u) << program->err();
+    EXPECT_LT(hosts.seconds_until_empty(15), 15);
+  }
+}
+
+// The exit code is that of a run of one process, whatever mpirun makes of the signal.
+TEST_F(Hosts, ASignalEndsARunWithItsExitCode) {
+  const NetworkHosts hosts(2, "1gbit");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    SCOPED_TRACE(fmt::format("signal {}", signal));
+    const std::string name = fmt::format("ended{}", signal);
+    const auto program = start(hosts, model(name, {"--max-steps", "100000"}));
+    ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, name));
+    program->send(signal);
+    EXPECT_EQ(program->wait(), 128 + signal) << program->err();
     EXPECT_LT(hosts.seconds_until_empty(15), 15);
   }
 }

@@ -159,7 +159,7 @@ TEST_P(Devices, CheckpointsMoveBetweenDevices) {
       save_checkpoint(folder.path(), {s->engine(), *model, tokenizer.get()}, o, state);
     }
     const auto s = session(second, options);
-    load_checkpoint(folder.path() / "checkpoint-000003", s->engine(), *config_.model(), o.optim);
+    load_checkpoint(folder.path() / "checkpoint-000003", s->engine(), *config_.model(), o);
     train(*s, 3, 6, 2);
     EXPECT_TRUE(states(*s) == states(*whole));
   }

@@ -40,6 +40,24 @@ class ChatData : public testing::Test {
   std::string text_of(const EncodedConversation& e) {
     return std::string(e.ids.begin(), e.ids.end());
   }
+  /// A tokenizer with more tokens behind its vocabulary, as the script of the goldens makes it.
+  std::unique_ptr<io::Tokenizer> with_added_tokens(const fs::path& file, const io::Json& added) {
+    io::Json json = io::Json::parse(read_file(file));
+    const size_t first = json["model"]["vocab"].size();
+    for (size_t i = 0; i < added.size(); ++i) {
+      io::Json token = added[i];
+      token.update({{"id", first + i},
+                    {"single_word", false},
+                    {"lstrip", false},
+                    {"normalized", false},
+                    {"special", true}});
+      json["added_tokens"].push_back(token);
+    }
+    const fs::path own = folder_ / "tokenizer";
+    fs::create_directories(own);
+    write_file_atomically(own / "tokenizer.json", json.dump());
+    return io::load_tokenizer(own);
+  }
   test::TempFolder folder_;
   std::unique_ptr<io::Tokenizer> bytes_ = io::make_byte_tokenizer();
 };
@@ -52,21 +70,56 @@ const char* const kTwoTurns =
 TEST_F(ChatData, LearntTokensAreThoseOfTransformers) {
   const auto data = env::get("BRRR_DATA");
   if (!data) GTEST_SKIP() << "BRRR_DATA is not set; tokenizers are read from it";
+  const io::Json golden = test::read_golden("chat_data.json");
   int64_t cases = 0;
-  for (const io::Json& c : test::read_golden("chat_data.json")) {
-    const fs::path folder = fs::path(*data) / c["tokenizer"].get<std::string>();
+  for (const io::Json& c : golden["cases"]) {
+    const std::string name = c["tokenizer"];
+    const fs::path folder = fs::path(*data) / name;
     if (!fs::exists(folder)) continue;
-    const auto tokenizer = io::load_tokenizer(folder);
+    const auto tokenizer = name == "stories260K"
+                               ? with_added_tokens(folder / "tokenizer.json", golden["added"])
+                               : io::load_tokenizer(folder);
     const io::ChatTemplate marked = chat(c["template"].get<std::string>());
     Conversation conversation;
     conversation.messages = io::messages_of(nlohmann::ordered_json(c["messages"]), "the golden");
     const auto parts = ConversationEncoder(marked, *tokenizer, 1000).encode(conversation);
     ASSERT_EQ(parts.size(), 1u);
-    EXPECT_EQ(parts[0].ids, c["ids"].get<std::vector<int32_t>>());
+    EXPECT_EQ(parts[0].ids, c["ids"].get<std::vector<int32_t>>()) << c.dump();
     EXPECT_EQ(parts[0].learnt, c["learnt"].get<std::vector<uint8_t>>()) << c.dump();
     ++cases;
   }
   if (cases == 0) GTEST_SKIP() << "BRRR_DATA has no tokenizers";
+}
+
+// Without marks, an answer is what the template adds to the text that asks for it. In Llama 2's
+// form the space before the answer belongs to that, because a prompt ends before it.
+TEST_F(ChatData, TheSpaceBeforeAnAnswerIsLearntWhereAPromptEndsBeforeIt) {
+  const auto data = env::get("BRRR_DATA");
+  if (!data || !fs::exists(fs::path(*data) / "stories260K")) GTEST_SKIP() << "no tokenizer";
+  const auto tokenizer = io::load_tokenizer(fs::path(*data) / "stories260K");
+  const std::string head = "{% for m in messages %}{% if m.role == 'assistant' %} ",
+                    tail = "</s>{% else %}<s>[INST] {{ m.content }} [/INST]{% endif %}{% endfor %}";
+  const io::ChatTemplate plain = chat(head + "{{ m.content }} " + tail),
+                         marked = chat(
+                             head + "{% generation %}{{ m.content }} {% endgeneration %}" + tail);
+  const auto learnt = [&](const io::ChatTemplate& chat, const std::string& answer) {
+    const Conversation c = one(R"({"prompt": "a", "completion": ")" + answer + "\"}");
+    const EncodedConversation e = ConversationEncoder(chat, *tokenizer, 1000).encode(c).at(0);
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < e.ids.size(); ++i)
+      if (e.learnt[i] != 0) ids.push_back(e.ids[i]);
+    return ids;
+  };
+  const int32_t end = *tokenizer->token_id("</s>"), space = *tokenizer->token_id("\u2581");
+  // One token holds the space and the first letter.
+  std::vector<int32_t> word = learnt(marked, "once");
+  word.push_back(end);
+  EXPECT_EQ(learnt(plain, "once"), word);
+  // A digit is a token of its own, behind that of the space.
+  std::vector<int32_t> number = learnt(marked, "12");
+  number.insert(number.begin(), space);
+  number.push_back(end);
+  EXPECT_EQ(learnt(plain, "12"), number);
 }
 
 TEST_F(ChatData, TurnsOfTheAssistantAreLearnt) {

@@ -27,7 +27,28 @@ struct Source {
   io::TokenSource tokens;
   std::string description;
   int64_t bytes = 0;  // of the text; 0 for shards
+
+  std::string identity() const {
+    return fmt::format("{} ({})", tokens.fingerprint(), counted(tokens.tokens(), "token"));
+  }
 };
+
+/// Identifies the rows of a labelled file.
+std::string identity_of(const io::LabelledFile& file) {
+  uint32_t crc = 0;
+  const auto add = [&]<typename T>(const T& list) {
+    crc = crc32c(list.data(), list.size() * sizeof(list[0]), crc);
+  };
+  for (const io::LabelledRow& row : file.rows) {
+    add(row.text);
+    add(row.text2);
+    for (const std::string& word : row.words) add(word);
+    add(std::span(&row.label, 1));
+    add(row.values);
+    add(row.tags);
+  }
+  return fmt::format("{} ({})", counted(std::ssize(file.rows), "row"), crc_text(crc));
+}
 
 // A text that cannot fit with its tokens is refused before it is read. Only what is certain counts:
 // how few tokens a vocabulary needs is not known.
@@ -78,6 +99,7 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   std::optional<Source> source;
   run_on_all(communicator,
              [&] { source = open_source(options, *model.tokenizer, backend, memory); });
+  check_same_files(communicator, "data", [&] { return source->identity(); });
   EvalProgress progress(options);
   infer::EvaluateOptions e;
   e.batch_size = options.batch_size;
@@ -240,6 +262,7 @@ int eval_masked_model(const infer::EvalOptions& options, const io::ModelFolder& 
   std::optional<Source> source;
   run_on_all(communicator,
              [&] { source = open_source(options, *model.tokenizer, backend, e.memory); });
+  check_same_files(communicator, "data", [&] { return source->identity(); });
   const infer::TaskEvaluation r =
       infer::evaluate_masked(model, source->tokens, options.mlm_probability, backend, e);
   progress.finish();
@@ -262,6 +285,7 @@ int eval_task_model(const infer::EvalOptions& options, const io::ModelFolder& mo
   f.quoting = io::quoting_from_name(options.quoting);
   io::LabelledFile file;
   run_on_all(communicator, [&] { file = infer::read_file_for(*model.definition, files[0], f); });
+  check_same_files(communicator, "data", [&] { return identity_of(file); });
   const Backend backend = machine::backend_for(options.device);
   EvalProgress progress(options);
   const infer::TaskEvaluation r = infer::evaluate_task(
@@ -295,6 +319,7 @@ int eval_pictures(const infer::EvalOptions& options, const io::ModelFolder& mode
   std::optional<io::ImageSet> set;
   run_on_all(communicator,
              [&] { set = io::open_images_to_evaluate(options.data[0], {.classes = task.labels}); });
+  check_same_files(communicator, "data", [&] { return set->fingerprint(); });
   EvalProgress progress(options);
   infer::TaskEvaluationOptions e = task_options(options, model, progress, communicator);
   e.memory = memory_of(options, "a smaller --batch-size");
@@ -354,6 +379,7 @@ std::unique_ptr<io::ModelFolder> open_evaluated(const infer::EvalOptions& option
 
 int eval(const infer::EvalOptions& options, const io::ModelFolder& model,
          Communicator* communicator) {
+  check_same_models(communicator, model, options.device);
   if (model.definition->sees_pictures()) return eval_pictures(options, model, communicator);
   const models::Head head = model.definition->task().head;
   std::optional<train::TrainTask> task;

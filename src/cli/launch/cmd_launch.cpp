@@ -100,7 +100,8 @@ int run_launch(const Arguments& args) {
   if (train && !is_given) options.max_restarts = train->max_restarts;
   if (!options.hosts.empty()) {
     const std::vector<HostRanks> hosts = parse_hosts(options.hosts, options.processes);
-    if (!options.elastic || !train) run_on_hosts(hosts, command);
+    if (!options.elastic || !train)
+      return run_on_hosts(hosts, command, train ? train->rank_timeout : 0);
     return run_elastic_hosts({hosts, command, *train, options.max_restarts});
   }
   if (options.processes == 0)

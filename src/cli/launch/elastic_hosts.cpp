@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,15 +11,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/human.h"
-#include "base/system_text.h"
 #include "base/tell.h"
+#include "cli/launch/launcher_signals.h"
 #include "cli/launch/mpirun_output.h"
 #include "cli/launch/process_end.h"
 #include "cli/launch/restarts.h"
@@ -36,24 +34,14 @@ namespace {
 /// after mpirun did, and for a host to start a program that does nothing.
 constexpr double kJoin = 60, kEndAfterRank = 10, kEndAfterMpirun = 3, kAnswer = 10;
 
-/// The processes that this one started, and theirs.
-void collect_descendants(pid_t process, std::vector<pid_t>& found) {
-  std::istringstream children(
-      system_text::read_or_empty(fmt::format("/proc/{0}/task/{0}/children", process)));
-  for (pid_t child = 0; children >> child;) {
-    found.push_back(child);
-    collect_descendants(child, found);
-  }
-}
-
 /// A program whose output nobody wants to see.
-pid_t start_silent(const std::vector<std::string>& words, const sigset_t& signals) {
+pid_t start_silent(const std::vector<std::string>& words, const LauncherSignals& signals) {
   const pid_t parent = ::getpid(), child = ::fork();
   if (child != 0) return child;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   ::setpgid(0, 0);
-  ::sigprocmask(SIG_SETMASK, &signals, nullptr);
+  signals.restore_mask();
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, stream);
   become_program(words);
@@ -66,33 +54,23 @@ class HostsLaunch {
       : plan_(std::move(plan)),
         version_(version_of_mpirun()),
         restarts_(plan_.max_restarts),
-        current_(plan_.hosts) {
-    ::sigemptyset(&signals_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&signals_, number);
-    ::sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
-    signal_fd_ = ::signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK);
-  }
-  HostsLaunch(const HostsLaunch&) = delete;
-  HostsLaunch& operator=(const HostsLaunch&) = delete;
-  ~HostsLaunch() {
-    ::close(signal_fd_);
-    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
-  }
+        current_(plan_.hosts) {}
 
   int run() {
     for (;;) {
       run_mpirun();
       const std::optional<std::string> lost = what_was_lost();
       if (!lost) break;
-      if (!restarts_.again(*lost, [&] { return find_left(); })) return code_of(status_);
-      if (signal_ != 0) return 128 + signal_;
+      if (!restarts_.again(*lost, [&] { return find_left(); })) return exit_code();
+      if (signals_.last() != 0) return 128 + signals_.last();
     }
-    if (signal_ == 0 && status_ != 0) output_.tell_blocks();
-    return code_of(status_);
+    if (signals_.last() == 0 && status_ != 0) output_.tell_blocks();
+    return exit_code();
   }
 
  private:
   const LauncherMemory& memory() const { return restarts_.memory(); }
+  int exit_code() const { return signals_.exit_code(code_of(status_)); }
 
   // ---- one mpirun
 
@@ -103,17 +81,18 @@ class HostsLaunch {
     int ends[2] = {-1, -1};
     if (::pipe2(ends, O_CLOEXEC) != 0)
       throw std::system_error(errno, std::generic_category(), "cannot start mpirun");
-    const pid_t parent = ::getpid();
     const std::string path = memory().path();  // which names this process
-    mpirun_ = ::fork();
-    if (mpirun_ < 0) throw std::system_error(errno, std::generic_category(), "cannot start mpirun");
-    if (mpirun_ == 0) become_mpirun(ends[1], parent, path);
+    mpirun_ = start_mpirun(signals_, [&] {
+      ::dup2(ends[1], STDERR_FILENO);
+      ::setenv("BRRR_LAUNCHER_MEMORY", path.c_str(), 1);
+      return mpirun_command(current_, version_, with_own_program(plan_.command));
+    });
     ::close(ends[1]);
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     const Stopwatch since_start;
     std::optional<Stopwatch> since_end;  // of rank 0
     while (::waitpid(mpirun_, &status_, WNOHANG) != mpirun_) {
-      pollfd events[] = {{.fd = signal_fd_, .events = POLLIN, .revents = 0},
+      pollfd events[] = {{.fd = signals_.descriptor(), .events = POLLIN, .revents = 0},
                          {.fd = ends[0], .events = POLLIN, .revents = 0}};
       ::poll(events, 2, 200);
       read_signals();
@@ -121,23 +100,13 @@ class HostsLaunch {
       if (!since_end && has_rank_ended()) since_end.emplace();
       is_too_late_ = memory().joined_process() == 0 && since_start.seconds() > kJoin;
       is_stuck_ = since_end && since_end->seconds() > kEndAfterRank;
-      if (is_too_late_ || is_stuck_) ::kill(mpirun_, SIGKILL);
+      if (is_too_late_ || is_stuck_) kill_with_descendants(mpirun_);
     }
     mpirun_ = 0;
     await_end_of_rank();
     read_output(ends[0]);
     ::close(ends[0]);
     read_signals();
-  }
-
-  [[noreturn]] void become_mpirun(int errors, pid_t parent, const std::string& memory_path) {
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (::getppid() != parent) ::_exit(1);
-    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
-    ::dup2(errors, STDERR_FILENO);
-    ::setenv("BRRR_LAUNCHER_MEMORY", memory_path.c_str(), 1);
-    become_program(mpirun_command(current_, version_, with_own_program(plan_.command)));
-    ::_exit(127);
   }
 
   void read_output(int from) {
@@ -147,13 +116,9 @@ class HostsLaunch {
   }
 
   void read_signals() {
-    signalfd_siginfo info{};
-    while (::read(signal_fd_, &info, sizeof info) == sizeof info) {
-      if (info.ssi_signo == SIGCHLD) continue;
-      signal_ = static_cast<int>(info.ssi_signo);
-      // A terminal sends its signals to mpirun, too.
-      if (info.ssi_code != SI_KERNEL && mpirun_ > 0) ::kill(mpirun_, signal_);
-    }
+    signals_.read([&](int signal) {
+      if (mpirun_ > 0) ::kill(mpirun_, signal);
+    });
   }
 
   bool has_rank_ended() const {
@@ -178,7 +143,7 @@ class HostsLaunch {
   /// again.
   std::optional<std::string> what_was_lost() const {
     const int code = code_of(status_);
-    if (code == 0 || code == static_cast<int>(ExitCode::kUsage) || signal_ != 0) return {};
+    if (code == 0 || code == static_cast<int>(ExitCode::kUsage) || signals_.last() != 0) return {};
     if (const auto killed = output_.killed())
       return lost_by_signal(name_of(*killed), static_cast<int>(killed->signal));
     if (memory().end() == LauncherMemory::End::lost) {
@@ -239,8 +204,8 @@ class HostsLaunch {
     std::vector<bool> answers(plan_.hosts.size());
     answers[0] = true;
     for (size_t host = 1; host < asked.size(); ++host)
-      asked[host] = start_silent(mpirun_command({{plan_.hosts[host].name, 1}}, version_, {"true"}),
-                                 signals_before_);
+      asked[host] =
+          start_silent(mpirun_command({{plan_.hosts[host].name, 1}}, version_, {"true"}), signals_);
     const auto has_ended = [&](size_t host) {
       int status = 0;
       if (::waitpid(asked[host], &status, WNOHANG) != asked[host]) return false;
@@ -249,22 +214,18 @@ class HostsLaunch {
       return true;
     };
     size_t waiting = asked.size() - 1;
-    for (const Stopwatch watch; waiting > 0 && watch.seconds() < kAnswer && signal_ == 0;) {
+    for (const Stopwatch watch; waiting > 0 && watch.seconds() < kAnswer && signals_.last() == 0;) {
       ::usleep(20000);
       read_signals();
       for (size_t host = 1; host < asked.size(); ++host)
         if (asked[host] > 0 && has_ended(host)) --waiting;
     }
     for (const pid_t process : asked)
-      if (process > 0) end_with_descendants(process);
+      if (process > 0) {
+        kill_with_descendants(process);
+        ::waitpid(process, nullptr, 0);
+      }
     return answers;
-  }
-
-  static void end_with_descendants(pid_t process) {
-    std::vector<pid_t> all{process};
-    collect_descendants(process, all);
-    for (const pid_t each : all) ::kill(each, SIGKILL);
-    ::waitpid(process, nullptr, 0);
   }
 
   /// As they were recorded, or, before that, as the command line says.
@@ -287,9 +248,7 @@ class HostsLaunch {
   Restarts restarts_;
   std::vector<HostRanks> current_;
   MpirunOutput output_;
-  sigset_t signals_{}, signals_before_{};
-  int signal_fd_ = -1;
-  int signal_ = 0;  // the last that came for this process
+  LauncherSignals signals_;
   pid_t mpirun_ = 0;
   int status_ = 0;  // of mpirun, when it has ended
   // It was killed because the ranks did not come together, or because it outlived rank 0.

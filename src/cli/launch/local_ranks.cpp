@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "base/env.h"
 #include "base/tell.h"
 #include "base/threads/thread_team.h"
+#include "cli/launch/launcher_signals.h"
 #include "cli/launch/process_end.h"
 #include "cli/launch/restarts.h"
 #include "runtime/ranks/processes.h"
@@ -70,18 +70,10 @@ class Launch {
  public:
   explicit Launch(const LocalRanks& plan) : plan_(plan) {
     if (plan.max_restarts) restarts_.emplace(*plan.max_restarts);
-    ::sigemptyset(&signals_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&signals_, number);
-    ::sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
-    signal_fd_ = ::signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK);
   }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
-  ~Launch() {
-    end_all();
-    ::close(signal_fd_);
-    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
-  }
+  ~Launch() { end_all(); }
 
   int run() {
     for (;;) {
@@ -128,7 +120,7 @@ class Launch {
   /// it again after a restart, such as a usage error.
   int lost_rank() const {
     const int rank = culprit();
-    if (rank < 0 || signal_ != 0) return -1;
+    if (rank < 0 || signals_.last() != 0) return -1;
     const int status = *ranks_[static_cast<size_t>(rank)].status, code = code_of(status);
     if (WIFSIGNALED(status)) return asks_for_the_end(WTERMSIG(status)) ? -1 : rank;
     if (code == static_cast<int>(ExitCode::kNoMemory)) return restarts_->has_begun() ? rank : -1;
@@ -180,7 +172,7 @@ class Launch {
   [[noreturn]] void become(int number, int output, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
-    ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+    signals_.restore_mask();
     const auto set = [](const char* name, const std::string& value) {
       ::setenv(name, value.c_str(), 1);
     };
@@ -214,7 +206,7 @@ class Launch {
   }
 
   void wait_for_events() {
-    std::vector<pollfd> events{{.fd = signal_fd_, .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> events{{.fd = signals_.descriptor(), .events = POLLIN, .revents = 0}};
     for (const Rank& rank : ranks_)
       if (rank.output >= 0) events.push_back({.fd = rank.output, .events = POLLIN, .revents = 0});
     ::poll(events.data(), events.size(), first_failure_ ? 100 : 1000);
@@ -231,17 +223,10 @@ class Launch {
   }
 
   void read_signals() {
-    signalfd_siginfo info{};
-    while (::read(signal_fd_, &info, sizeof info) == sizeof info)
-      if (info.ssi_signo != SIGCHLD) pass_on(info);
-  }
-
-  /// The terminal sends its signals to the ranks, too: they are of the same process group.
-  void pass_on(const signalfd_siginfo& info) {
-    signal_ = static_cast<int>(info.ssi_signo);
-    if (info.ssi_code == SI_KERNEL) return;
-    for (const Rank& rank : ranks_)
-      if (!rank.status) ::kill(rank.pid, signal_);
+    signals_.read([&](int signal) {
+      for (const Rank& rank : ranks_)
+        if (!rank.status) ::kill(rank.pid, signal);
+    });
   }
 
   /// Ranks notice one that is stopped by themselves, but only after all have come together.
@@ -261,7 +246,7 @@ class Launch {
 
   void end_the_rest() {
     const double passed = first_failure_->seconds();
-    const double kill_all = restarts_ && was_killed_ && signal_ == 0 ? kKillLost : kKillAll;
+    const double kill_all = restarts_ && was_killed_ && signals_.last() == 0 ? kKillLost : kKillAll;
     for (Rank& rank : ranks_) {
       if (rank.status || rank.is_killed) continue;
       const bool stopped = is_stopped(rank.pid);
@@ -329,7 +314,7 @@ class Launch {
     const int status = *failed.status, code = code_of(status);
     // Nobody reads what rank 0 prints any more: the verb alone would end without a word, too.
     if (rank == 0 && code == 128 + SIGPIPE) return code;
-    if (signal_ != 0 && code == 128 + signal_) return code;
+    if (signals_.last() != 0 && code == 128 + signals_.last()) return code;
     std::string_view text = failed.kept;
     if (failed.lost_its_beginning) tell("[rank {}] [...]\n", rank);
     while (!text.empty()) {
@@ -344,12 +329,10 @@ class Launch {
   }
 
   const LocalRanks& plan_;
+  LauncherSignals signals_;
   std::optional<Restarts> restarts_;
   std::vector<Rank> ranks_;
   std::string run_id_;
-  sigset_t signals_{}, signals_before_{};
-  int signal_fd_ = -1;
-  int signal_ = 0;  // the last that came for this process
   double stop_limit_seconds_ = ranks::timeout_seconds(plan_.timeout_seconds);
   Stopwatch step_;
   std::optional<Stopwatch> first_failure_;

@@ -1,19 +1,29 @@
 #include "cli/launch/mpirun.h"
 
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <numeric>
+#include <sstream>
+#include <system_error>
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/file.h"
 #include "base/options.h"
+#include "base/system_text.h"
+#include "base/tell.h"
+#include "cli/launch/process_end.h"
 #include "runtime/ranks/place.h"
+#include "runtime/ranks/transports.h"
 
 namespace brrr::cli {
 namespace {
@@ -142,10 +152,79 @@ std::vector<std::string> mpirun_command(const std::vector<HostRanks>& hosts,
   return words;
 }
 
-void run_on_hosts(const std::vector<HostRanks>& hosts,
-                  const std::vector<std::string>& verb_and_arguments) {
-  become_program(mpirun_command(hosts, version_of_mpirun(), with_own_program(verb_and_arguments)));
-  user_error("cannot start mpirun: {}", std::strerror(errno));
+pid_t start_mpirun(const LauncherSignals& signals,
+                   const std::function<std::vector<std::string>()>& prepare) {
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child < 0) throw std::system_error(errno, std::generic_category(), "cannot start mpirun");
+  if (child > 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(1);
+  signals.restore_mask();
+  become_program(prepare());
+  ::_exit(127);
+}
+
+namespace {
+
+/// Seconds that mpirun may need to end after the ranks of this host have noticed the end.
+constexpr double kEndAfterRanks = 10;
+
+void collect_descendants(pid_t process, std::vector<pid_t>& found) {
+  std::istringstream children(
+      system_text::read_or_empty(fmt::format("/proc/{0}/task/{0}/children", process)));
+  for (pid_t child = 0; children >> child;) {
+    found.push_back(child);
+    collect_descendants(child, found);
+  }
+}
+
+/// Whether processes below mpirun run this program.
+bool has_ranks(pid_t mpirun) {
+  std::vector<pid_t> all;
+  collect_descendants(mpirun, all);
+  std::error_code ignored;
+  const fs::path own = fs::read_symlink("/proc/self/exe", ignored);
+  return std::ranges::any_of(all, [&](pid_t process) {
+    return fs::read_symlink(fmt::format("/proc/{}/exe", process), ignored) == own;
+  });
+}
+
+}  // namespace
+
+void kill_with_descendants(pid_t process) {
+  std::vector<pid_t> all{process};
+  collect_descendants(process, all);
+  for (const pid_t each : all) ::kill(each, SIGKILL);
+}
+
+int run_on_hosts(const std::vector<HostRanks>& hosts,
+                 const std::vector<std::string>& verb_and_arguments, double timeout_seconds) {
+  const std::string version = version_of_mpirun();
+  LauncherSignals signals;
+  const pid_t mpirun = start_mpirun(signals, [&] {
+    return mpirun_command(hosts, version, with_own_program(verb_and_arguments));
+  });
+  const double limit = ranks::timeout_seconds(timeout_seconds) + kEndAfterRanks;
+  bool had_ranks = false, is_stuck = false;
+  Stopwatch since_ranks;
+  int status = 0;
+  while (::waitpid(mpirun, &status, WNOHANG) != mpirun) {
+    pollfd event{.fd = signals.descriptor(), .events = POLLIN, .revents = 0};
+    ::poll(&event, 1, 1000);
+    signals.read([&](int signal) { ::kill(mpirun, signal); });
+    if (has_ranks(mpirun)) {
+      had_ranks = true;
+      since_ranks.restart();
+    }
+    if (is_stuck || !had_ranks || since_ranks.seconds() < limit) continue;
+    is_stuck = true;
+    tell(
+        "brrr: mpirun has not ended for {:.0f} s after the ranks of this host and is killed: see "
+        "whether another host is cut off\n",
+        limit);
+    kill_with_descendants(mpirun);
+  }
+  return is_stuck ? static_cast<int>(kLostRankExit) : signals.exit_code(code_of(status));
 }
 
 }  // namespace brrr::cli

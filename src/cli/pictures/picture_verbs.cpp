@@ -75,6 +75,7 @@ class PictureRun {
   /// Ranks compute batches in turn, and all of them get all results.
   void run(const std::function<void(const std::string& path, std::span<const float> numbers)>&
                on_picture) {
+    check_same_files(communicator_, "pictures", [&] { return names_and_sizes(); });
     const Stopwatch watch;
     const int64_t batch = model_.batch();
     divide_pieces(
@@ -105,6 +106,17 @@ class PictureRun {
   }
 
  private:
+  /// Identifies the pictures, so that ranks number the same ones.
+  std::string names_and_sizes() const {
+    uint32_t crc = 0;
+    for (const fs::path& file : files_) {
+      std::error_code ignored;
+      const std::string text = fmt::format("{} {}\n", file.string(), fs::file_size(file, ignored));
+      crc = crc32c(text.data(), text.size(), crc);
+    }
+    return fmt::format("{} ({})", counted(std::ssize(files_), "picture"), crc_text(crc));
+  }
+
   static infer::EncoderOptions how(const PicturesOptions& options, const io::ModelFolder& model) {
     const RunPrecision precision = precision_of(options, model);
     return {.precision = precision.dtype,
@@ -197,10 +209,10 @@ class PictureRun {
 struct OpenPictures {
   io::ModelFolder model;
   std::optional<PictureRun> run;
-  bool is_first = true;  // of the ranks
+  Communicator* communicator = nullptr;
 
-  OpenPictures(io::ModelFolder folder, const PicturesOptions& options, Communicator* communicator)
-      : model(std::move(folder)), is_first(is_first_rank(communicator)) {
+  OpenPictures(io::ModelFolder folder, const PicturesOptions& options, Communicator* ranks)
+      : model(std::move(folder)), communicator(ranks) {
     run.emplace(options, model, communicator);
   }
 };
@@ -219,6 +231,7 @@ std::unique_ptr<OpenPictures> open_to_classify(const infer::ClassifyOptions& opt
 }
 
 int classify(const infer::ClassifyOptions& options, OpenPictures& open) {
+  check_same_models(open.communicator, open.model, options.device);
   const models::Task& task = open.model.definition->task();
   PictureRun& pictures = *open.run;
   ResultList list("results");
@@ -265,6 +278,7 @@ std::unique_ptr<OpenPictures> open_to_embed(const infer::EmbedOptions& options,
 }
 
 int embed(const infer::EmbedOptions& options, OpenPictures& open) {
+  check_same_models(open.communicator, open.model, options.device);
   PictureRun& pictures = *open.run;
   ResultList list("embeddings");
   std::vector<float> all;
@@ -286,7 +300,7 @@ int embed(const infer::EmbedOptions& options, OpenPictures& open) {
     rest["dimension"] = width;
     list.finish(io::json_line(rest));
   }
-  if (!options.output.empty() && open.is_first) {
+  if (!options.output.empty() && is_first_rank(open.communicator)) {
     io::write_npy(options.output, all, pictures.count(), static_cast<int64_t>(width));
     tell("{}: {} vectors of {} numbers\n", options.output, pictures.count(), width);
   }

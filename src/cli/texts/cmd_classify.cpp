@@ -89,6 +89,7 @@ class Classifier {
   Classifier(const infer::ClassifyOptions& options, io::ModelFolder model,
              Communicator* communicator)
       : options_(options),
+        communicator_(communicator),
         model_(std::move(model)),
         task_(model_.definition->task()),
         encoder_(encoder_of(model_, options, communicator)),
@@ -100,6 +101,7 @@ class Classifier {
     if (options_.pairs && task_.head == Head::token_classes)
       usage_error("--pairs: {} classifies words, so a line holds one text; leave --pairs out",
                   model_.folder.string());
+    check_same_models(communicator_, model_, options_.device);
     const Stopwatch watch;
     while (texts_.next()) {
       if (task_.head == Head::token_classes)
@@ -201,6 +203,7 @@ class Classifier {
   }
 
   const infer::ClassifyOptions& options_;
+  Communicator* communicator_;
   io::ModelFolder model_;
   models::Task task_;
   infer::Encoder encoder_;

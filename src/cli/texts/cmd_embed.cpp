@@ -26,13 +26,12 @@ std::string numbers_text(std::span<const float> numbers, const char* separator) 
 class EmbedCommand {
  public:
   EmbedCommand(const infer::EmbedOptions& options, Communicator* communicator)
-      : options_(options),
-        is_first_(is_first_rank(communicator)),
-        vectors_(options, communicator) {}
+      : options_(options), communicator_(communicator), vectors_(options, communicator) {}
 
   int run() {
     EncoderTexts& texts = vectors_.texts();
     const fs::path& model = vectors_.model().path;
+    check_same_vectors();
     const Stopwatch watch;
     if (ranks()) query_ = vectors_.of_query(options_.similarity, "--similarity");
     while (texts.next()) tell_vectors(vectors_.of_lines());
@@ -47,7 +46,7 @@ class EmbedCommand {
                           {"model", model.string()}};
       list_.finish(io::json_line(rest));
     }
-    if (!options_.output.empty() && is_first_) {
+    if (!options_.output.empty() && is_first_rank(communicator_)) {
       io::write_npy(options_.output, file_, texts.count(), vectors_.width());
       tell("{}: {} vectors of {} numbers\n", options_.output, texts.count(), vectors_.width());
     }
@@ -57,10 +56,21 @@ class EmbedCommand {
   }
 
  private:
+  /// Compares what the ranks opened: a folder, or an ONNX file. A table of token vectors needs no
+  /// comparison, because rank 0 alone uses it.
+  void check_same_vectors() {
+    if (vectors_.model().folder) {
+      check_same_models(communicator_, *vectors_.model().folder, options_.device);
+    } else if (fs::is_regular_file(vectors_.model().path)) {
+      check_same_files(communicator_, "weights",
+                       [&] { return sum_of_file(vectors_.model().path).crc32c; });
+    }
+  }
+
   bool ranks() const { return !options_.similarity.empty(); }
 
   void tell_vectors(std::vector<float> vectors) {
-    if (!is_first_) return;
+    if (!is_first_rank(communicator_)) return;
     const auto width = static_cast<size_t>(vectors_.width());
     const std::vector<std::string>& lines = vectors_.texts().lines();
     if (!options_.output.empty()) {
@@ -104,7 +114,7 @@ class EmbedCommand {
   }
 
   const infer::EmbedOptions& options_;
-  bool is_first_;  // of the ranks: prints and writes
+  Communicator* communicator_;
   TextVectors vectors_;
   std::vector<float> query_;
   std::vector<Ranked> ranked_;

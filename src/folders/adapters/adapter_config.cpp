@@ -190,7 +190,7 @@ std::string adapter_config_text(const models::Model& base_model, const models::A
   for (const models::AdaptedLayer& layer : adapter.layers) {
     rank.add(layer.layer.module, static_cast<double>(layer.rank));
     alpha.add(layer.layer.module, layer.alpha);
-    has_conv1d |= layer.layer.is_conv1d;
+    has_conv1d |= layer.layer.form == models::WeightForm::conv1d;
     has_factor |= layer.has_factor;
   }
   OrderedJson json;

@@ -64,7 +64,7 @@ void add_low_rank(std::span<float> w, const AdaptedLayer& adapted, std::span<con
           row[static_cast<size_t>(i)] += left * static_cast<double>(right[i]);
       }
       for (int64_t i = 0; i < in; ++i) {
-        float& element = w[static_cast<size_t>(layer.is_conv1d ? i * layer.out + o : o * in + i)];
+        float& element = w[layer.element(o, i)];
         element = static_cast<float>(static_cast<double>(element) + row[static_cast<size_t>(i)]);
       }
     }
@@ -78,8 +78,7 @@ std::vector<float> factors_of(std::span<const float> w, const models::LinearLaye
   std::vector<double> squares(static_cast<size_t>(layer.out));
   for (int64_t o = 0; o < layer.out; ++o)
     for (int64_t i = 0; i < layer.in; ++i) {
-      const double x =
-          w[static_cast<size_t>(layer.is_conv1d ? i * layer.out + o : o * layer.in + i)];
+      const double x = w[layer.element(o, i)];
       squares[static_cast<size_t>(o)] += x * x;
     }
   std::vector<float> factors(squares.size());
@@ -289,6 +288,18 @@ void check_base(const fs::path& adapter, const AdaptedParts& parts, const models
          recorded.name, base_at.string());
 }
 
+/// Continues a checksum with a tensor's name, dtype, shape and at most 16 pieces of its bytes.
+uint32_t crc_with(uint32_t crc, std::string_view name, const TensorView& tensor,
+                  std::span<const std::byte> bytes) {
+  constexpr size_t kPieces = 16, kPiece = 4096;
+  const std::string head = fmt::format("{} {}{}", name, name_of(tensor.dtype), tensor.shape.str());
+  crc = crc32c(head.data(), head.size(), crc);
+  if (bytes.size() <= kPieces * kPiece) return crc32c(bytes.data(), bytes.size(), crc);
+  const size_t stride = (bytes.size() - kPiece) / (kPieces - 1);
+  for (size_t i = 0; i < kPieces; ++i) crc = crc32c(bytes.data() + stride * i, kPiece, crc);
+  return crc;
+}
+
 }  // namespace
 
 bool holds_adapter(const fs::path& folder) {
@@ -297,21 +308,28 @@ bool holds_adapter(const fs::path& folder) {
 }
 
 std::string fingerprint_of(const WeightSource& weights, const models::Model& base) {
-  constexpr size_t kPieces = 16, kPiece = 4096;
   uint32_t crc = 0;
   for (const models::ParameterInfo& p : base.parameters()) {
     const TensorView* const t = weights.find(p.name);
     if (p.part != models::Part::trunk || t == nullptr) continue;
-    const std::string head = fmt::format("{} {}{}", p.name, name_of(t->dtype), t->shape.str());
-    crc = crc32c(head.data(), head.size(), crc);
-    if (t->bytes.size() <= kPieces * kPiece) {
-      crc = crc32c(t->bytes.data(), t->bytes.size(), crc);
-    } else {
-      for (size_t i = 0; i < kPieces; ++i)
-        crc = crc32c(t->bytes.data() + (t->bytes.size() - kPiece) / (kPieces - 1) * i, kPiece, crc);
-    }
+    crc = crc_with(crc, p.name, *t, t->bytes);
     weights.let_go(t->bytes);
   }
+  return crc_text(crc);
+}
+
+std::string fingerprint_of_all(const WeightList& weights) {
+  uint32_t crc = 0;
+  weights.each([&](const TensorView& tensor) {
+    std::vector<std::byte> made;
+    if (tensor.bytes.empty()) {
+      made.resize(static_cast<size_t>(stored_bytes(tensor.storage, tensor.dtype, tensor.shape)));
+      weights.read(tensor, made);
+    }
+    crc = crc_with(crc, tensor.name, tensor,
+                   made.empty() ? tensor.bytes : std::span<const std::byte>(made));
+    weights.let_go(tensor.bytes);
+  });
   return crc_text(crc);
 }
 
@@ -398,8 +416,8 @@ ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& option
                        options.adapters, options.head);
 }
 
-models::ModelPtr read_adapter_definition(const fs::path& folder) {
-  const fs::path base = base_folder(folder);
+models::ModelPtr read_adapter_definition(const fs::path& folder, const fs::path& given) {
+  const fs::path base = given.empty() ? base_folder(folder) : given;
   models::ModelPtr definition = read_definition(base);
   const std::optional<models::Task> task = task_of(folder, *definition);
   if (task) definition = definition->with_task(*task);
@@ -413,28 +431,52 @@ models::ModelPtr read_adapter_definition(const fs::path& folder) {
       std::move(forms));
 }
 
+namespace {
+
+/// The base of an adapter as its files have it, opened for the adapter's task.
+struct OpenBase {
+  models::ModelPtr definition;
+  std::shared_ptr<const WeightList> weights;
+  bool is_untied = false;  // the files tie the head, and the adapter's model does not
+  std::string fingerprint() const { return fingerprint_of(*weights, *definition); }
+};
+
+OpenBase open_base(const fs::path& adapter, const AdaptedModel& model, const fs::path& base) {
+  OpenBase open{read_definition(base), nullptr};
+  const auto task = task_of(adapter, *open.definition);
+  if (task) open.definition = open.definition->with_task(*task);
+  open.is_untied = open.definition->file_names().tied && !model.base()->file_names().tied;
+  if (!open.is_untied) open.definition = model.base();
+  open.weights = open_weights(base, *open.definition, task ? TaskHead::fresh : TaskHead::of_files);
+  return open;
+}
+
+}  // namespace
+
 std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
-                                                       const models::Model& model) {
+                                                       const models::Model& model,
+                                                       const fs::path& base) {
   const AdaptedModel* const adapted = model.adapted();
   BRRR_CHECK(adapted != nullptr, "the model of {} has no adapters", folder.string());
-  const fs::path base = base_folder(folder);
+  const fs::path found = base.empty() ? base_folder(folder) : base;
+  const OpenBase open = open_base(folder, *adapted, found);
   auto parts = std::make_shared<AdaptedParts>();
-  models::ModelPtr of_files = read_definition(base);
-  const auto task = task_of(folder, *of_files);
-  if (task) of_files = of_files->with_task(*task);
-  const bool is_untied = of_files->file_names().tied && !adapted->base()->file_names().tied;
-  if (!is_untied) of_files = adapted->base();
-  parts->base = open_weights(base, *of_files, task ? TaskHead::fresh : TaskHead::of_files);
-  if (is_untied) parts->base = with_head_of_table(parts->base, *of_files);
+  parts->base = open.is_untied ? with_head_of_table(open.weights, *open.definition) : open.weights;
   parts->adapters.push_back(read_adapter_tensors(folder, *adapted->base(), ""));
   const AdapterBase recorded = base_of_adapter(folder);
-  if (!recorded.fingerprint.empty() &&
-      recorded.fingerprint != fingerprint_of(*parts->base, *of_files))
+  if (!recorded.fingerprint.empty() && recorded.fingerprint != open.fingerprint())
     user_error(
         "{}: its adapter was trained over other weights than {} has now; put the base back, or "
         "begin a run with --init-from",
-        folder.string(), base.string());
+        folder.string(), found.string());
   return joined_weights(parts, *adapted);
+}
+
+bool is_base_of(const fs::path& adapter, const fs::path& base) {
+  const std::string recorded = base_of_adapter(adapter).fingerprint;
+  if (recorded.empty()) return true;
+  const models::ModelPtr model = read_adapter_definition(adapter, base);
+  return open_base(adapter, *model->adapted(), base).fingerprint() == recorded;
 }
 
 ModelFolder merged(ModelFolder model) {
@@ -460,9 +502,7 @@ ModelFolder merged(ModelFolder model) {
       const std::vector<float> factors = floats_of(*source, adapter->factor_of(layer->layer));
       const models::LinearLayer& l = layer->layer;
       for (int64_t o = 0; o < l.out; ++o)
-        for (int64_t i = 0; i < l.in; ++i)
-          to[static_cast<size_t>(l.is_conv1d ? i * l.out + o : o * l.in + i)] *=
-              factors[static_cast<size_t>(o)];
+        for (int64_t i = 0; i < l.in; ++i) to[l.element(o, i)] *= factors[static_cast<size_t>(o)];
     }
   };
   const auto make_bytes = [source](std::string_view name, std::span<std::byte> to) {

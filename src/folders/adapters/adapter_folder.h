@@ -29,21 +29,29 @@ std::string last_part(const fs::path& folder);
 /// heads of tasks left out. It tells models and versions of them apart; it reads up to 64 KiB of
 /// each tensor.
 std::string fingerprint_of(const WeightSource& weights, const models::Model& base);
+/// The same checksum of all tensors of a model, those of heads and of adapters included. A tensor
+/// that is computed when it is read counts with all its values.
+std::string fingerprint_of_all(const WeightList& weights);
 
 /// Reads the name and the fingerprint of the base that an adapter's folder records.
 AdapterBase base_of_adapter(const fs::path& folder);
 /// The base of a model that is opened for training.
 AdapterBase base_of_model(const ModelFolder& model);
 
-/// open_model(), read_definition() and open_weights() for the folder of an adapter.
+/// open_model(), read_definition() and open_weights() for the folder of an adapter. `base`: the
+/// base's folder, if it is not where the adapter says.
 ModelFolder open_adapter_folder(const fs::path& folder, const OpenOptions& options);
 /// open_model() for a plain model with OpenOptions::adapters, the first of which may bring a head.
 ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& options);
 /// The folder of the adapter's base.
 fs::path base_folder(const fs::path& adapter);
-models::ModelPtr read_adapter_definition(const fs::path& folder);
+models::ModelPtr read_adapter_definition(const fs::path& folder, const fs::path& base = {});
 std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
-                                                       const models::Model& model);
+                                                       const models::Model& model,
+                                                       const fs::path& base = {});
+/// Whether `base` holds the weights that the adapter was trained over, by the fingerprint that the
+/// adapter records. True if it records none.
+bool is_base_of(const fs::path& adapter, const fs::path& base);
 
 /// Puts adapters on a model that is open. `head`: as read_adapter_tensors() has it. Notes on
 /// standard error where an adapter was trained over another base than this.

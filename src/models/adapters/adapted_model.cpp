@@ -62,7 +62,7 @@ ModelPtr AdaptedModel::with_picture_loss(const PictureLoss& loss) const {
   // Batch norm belongs to the base: its running statistics stay those that the adapter is used
   // with.
   PictureLoss frozen = loss;
-  frozen.keeps_statistics = true;
+  frozen.statistics = Statistics::running;
   return over(base_->with_picture_loss(frozen));
 }
 

@@ -134,12 +134,16 @@ std::vector<LinearLayer> linear_layers(const Model& model) {
     const ParameterInfo& p = by_name.at(graph.input_name(weight));
     // A head that is tied to the table of embeddings: PEFT's adapter of it changes lookups alone.
     if (const auto tied = model.file_names().tied; tied && p.name == tied->second) continue;
-    LinearLayer layer{.module = module_of(p.name), .weight = p.name};
-    layer.is_conv = is(graph.node(id), Op::conv);
-    const bool transposed = layer.is_conv || product_form(graph.node(id))->transpose_b;
-    layer.in = shape.size(transposed ? 1 : 0);
-    layer.out = shape.size(transposed ? 0 : 1);
-    layer.is_conv1d = !transposed;
+    LinearLayer layer;
+    layer.module = module_of(p.name);
+    layer.weight = p.name;
+    if (is(graph.node(id), Op::conv))
+      layer.form = WeightForm::convolution;
+    else if (!product_form(graph.node(id))->transpose_b)
+      layer.form = WeightForm::conv1d;
+    const bool is_transposed = layer.form == WeightForm::conv1d;
+    layer.in = shape.size(is_transposed ? 0 : 1);
+    layer.out = shape.size(is_transposed ? 1 : 0);
     layer.is_head = p.part == Part::head ||
                     (p.part == Part::trunk && (p.place == "head" || p.place == "embed"));
     layers.push_back(std::move(layer));
@@ -220,7 +224,7 @@ std::vector<std::string> target_names(const Model& model, std::span<const Adapte
       return ends_with_part(other.module, inner) && !adapted.contains(other.module);
     });
     // PEFT knows convolutions with larger kernels, too.
-    names.insert(layer.layer.is_conv || finds_others ? module : inner);
+    names.insert(layer.layer.form == WeightForm::convolution || finds_others ? module : inner);
   }
   return {names.begin(), names.end()};
 }

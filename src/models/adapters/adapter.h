@@ -15,19 +15,34 @@
 
 namespace brrr::models {
 
-/// A linear layer of a model: y = x W, or x Wᵀ, and perhaps a bias. A 1 x 1 convolution is one over
-/// the channels of each place.
+/// How a linear layer holds its weight W.
+enum class WeightForm {
+  linear,       // [out, in], as PyTorch's Linear
+  conv1d,       // [in, out], as GPT-2's Conv1D
+  convolution,  // [out, in, 1, 1]
+};
+
+/// A linear layer of a model: y = x Wᵀ, and perhaps a bias. A 1 x 1 convolution is a linear layer
+/// over the channels of each pixel.
 struct LinearLayer {
   std::string module = {};  // "model.layers.0.self_attn.q_proj": its weight without ".weight"
   std::string weight = {};  // the parameter
-  int64_t in = 0, out = 0;  // of the layer
-  bool is_conv1d = false;   // the weight is [in, out], as in GPT-2; else [out, in]
-  bool is_conv = false;     // a convolution: the weight is [out, in, 1, 1]
-  bool is_head = false;     // the last layer of a language model, or a layer of a task's head
+  int64_t in = 0, out = 0;  // numbers of inputs and outputs
+  WeightForm form = WeightForm::linear;
+  bool is_head = false;  // the last layer of a language model, or a layer of a task's head
 
+  /// Position of W[o, i] among the elements of the weight.
+  size_t element(int64_t o, int64_t i) const {
+    return static_cast<size_t>(form == WeightForm::conv1d ? i * out + o : o * in + i);
+  }
   /// Shapes of the adapter's matrices.
-  Shape a_shape(int64_t rank) const { return is_conv ? Shape{rank, in, 1, 1} : Shape{rank, in}; }
-  Shape b_shape(int64_t rank) const { return is_conv ? Shape{out, rank, 1, 1} : Shape{out, rank}; }
+  Shape a_shape(int64_t rank) const { return shape(rank, in); }
+  Shape b_shape(int64_t rank) const { return shape(out, rank); }
+
+ private:
+  Shape shape(int64_t rows, int64_t columns) const {
+    return form == WeightForm::convolution ? Shape{rows, columns, 1, 1} : Shape{rows, columns};
+  }
 };
 
 /// The linear layers of the model, in the order of its forward pass.

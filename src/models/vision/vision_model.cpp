@@ -46,8 +46,7 @@ Graph VisionModel::loss(int64_t batch, int64_t) const {
   const Value scale = g.input("loss_scale", {}, DType::f32);
   std::optional<Value> key;
   if (has_dropout()) key = g.input("rng_key", {2}, DType::i32);
-  Parameters parameters(g, Purpose::training);
-  if (how.keeps_statistics) parameters.keep_statistics();
+  Parameters parameters(g, Purpose::training, how.statistics);
   const auto net = build(parameters, key);
   const Value logits = logits_of(*net, pixels);
   Scope scope(g, "loss");

@@ -3,11 +3,13 @@
 // ended.
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <list>
@@ -16,9 +18,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/tell.h"
 #include "runtime/ranks/build_id.h"
 #include "runtime/ranks/mpi_library.h"
 #include "runtime/ranks/processes.h"
+#include "runtime/ranks/stuck_launcher.h"
 #include "runtime/ranks/transports.h"
 
 namespace brrr::ranks {
@@ -41,6 +45,40 @@ struct Introduction {
   uint64_t build = 0;
   int32_t pid = 0;
   char host[68] = {};
+};
+
+/// Ends the process if this object lives longer than `seconds`. MPICH's MPI_Finalize asks the
+/// daemon of its host, which waits without a limit for a host that was cut off.
+class ExitAfter {
+ public:
+  ExitAfter(double seconds, std::string who)
+      : thread_([this, seconds, who = std::move(who)] {
+          std::unique_lock lock(mutex_);
+          if (ended_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return ends_; }))
+            return;
+          tell(
+              "brrr: {}, but MPI_Finalize did not end within {:.0f} s: see whether a host is cut "
+              "off\n",
+              who, seconds);
+          end_stuck_launcher();
+          ::_exit(static_cast<int>(kLostRankExit));
+        }) {}
+  ExitAfter(const ExitAfter&) = delete;
+  ExitAfter& operator=(const ExitAfter&) = delete;
+  ~ExitAfter() {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    ended_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool ends_ = false;
+  std::thread thread_;  // the last member: it uses the others
 };
 
 class Mpi : public Transport {
@@ -183,6 +221,7 @@ class Mpi : public Transport {
       return notices_.empty() && std::ranges::all_of(done_, [](bool done) { return done; });
     });
     cancel_notice();
+    const ExitAfter limit(timeout_seconds_, fmt::format("{} is done", who(rank())));
     mpi_.finalize();
   }
 

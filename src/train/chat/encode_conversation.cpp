@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -24,31 +25,72 @@ std::tm day_of_training() {
   return day;
 }
 
-/// Ids, and where in the text each begins; one more for the end.
+/// Ids, and the bytes of the text that each stands for.
 struct PlacedIds {
   std::vector<int32_t> ids;
-  std::vector<size_t> begins;
+  std::vector<TextRange> ranges;
 };
 
-/// Nothing where the ids do not spell the text, because the tokenizer normalizes it.
-std::optional<PlacedIds> placed_ids(const io::Tokenizer& tokenizer, std::string_view text) {
-  PlacedIds placed{tokenizer.encode(text), {}};
-  io::DecodeState state;
-  std::string spelt;
-  for (const int32_t id : placed.ids) {
-    placed.begins.push_back(spelt.size());
-    tokenizer.decode(std::span(&id, 1), state, spelt);
+/// Walks through a text along the texts of its ids.
+class Placer {
+ public:
+  Placer(const io::Tokenizer& tokenizer, std::string_view text)
+      : tokenizer_(tokenizer), text_(text) {}
+
+  /// The ids with their places; nothing if they do not spell the text, because the tokenizer
+  /// normalizes it.
+  std::optional<PlacedIds> place() {
+    PlacedIds placed{tokenizer_.encode(text_), {}};
+    io::DecodeState state;
+    for (const int32_t id : placed.ids) {
+      std::string piece;
+      tokenizer_.decode(std::span(&id, 1), state, piece);
+      const std::optional<TextRange> range = advance(piece);
+      if (!range) return std::nullopt;
+      placed.ranges.push_back(*range);
+      if (takes_spaces(id, piece)) {
+        at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size());
+        placed.ranges.back().end = at_;
+      }
+    }
+    std::string rest;
+    tokenizer_.finish(state, rest);
+    if (!advance(rest) || at_ != text_.size()) return std::nullopt;
+    return placed;
   }
-  tokenizer.finish(state, spelt);
-  placed.begins.push_back(spelt.size());
-  if (spelt != text) return std::nullopt;
-  return placed;
-}
+
+ private:
+  /// Moves behind the text of an id. Tokenizers of the Llama family put a space before the text and
+  /// behind special tokens; such a space belongs to the character that follows.
+  std::optional<TextRange> advance(std::string_view piece) {
+    const std::string_view rest = text_.substr(at_);
+    const bool is_added = !rest.starts_with(piece) && piece.starts_with(' ');
+    if (is_added) piece.remove_prefix(1);
+    if (!rest.starts_with(piece)) return std::nullopt;
+    const size_t begin = at_;
+    at_ += piece.size();
+    return TextRange{begin, is_added ? std::max(at_, begin + 1) : at_};
+  }
+  /// Whether the token includes the white space behind it, as added tokens with "rstrip" do.
+  bool takes_spaces(int32_t id, const std::string& piece) {
+    const auto [at, is_new] = takes_spaces_.try_emplace(id, false);
+    if (is_new && piece.ends_with('>')) {
+      const std::vector<int32_t> ids = tokenizer_.encode(piece + "\n");
+      at->second = ids.size() == 1 && ids[0] == id;
+    }
+    return at->second;
+  }
+
+  const io::Tokenizer& tokenizer_;
+  std::string_view text_;
+  size_t at_ = 0;
+  std::map<int32_t, bool> takes_spaces_;  // by id
+};
 
 /// Marks the ids that lie in a range, in part or as a whole.
 void mark_placed(const PlacedIds& placed, const TextRange& range, std::vector<uint8_t>& learnt) {
   for (size_t i = 0; i < placed.ids.size(); ++i)
-    if (placed.begins[i] < range.end && placed.begins[i + 1] > range.begin) learnt[i] = 1;
+    if (placed.ranges[i].begin < range.end && placed.ranges[i].end > range.begin) learnt[i] = 1;
 }
 
 /// The number of ids of the text's first `bytes`, which have to be the first ids of the whole.
@@ -127,7 +169,7 @@ EncodedConversation ConversationEncoder::encode_whole(const Conversation& c) con
       if (c.is_learnt(i)) answers.push_back(range_of_answer(chat_, c.messages, i, c.tools, text));
   std::erase_if(answers, [](const TextRange& r) { return r.begin == r.end; });
   EncodedConversation encoded;
-  if (std::optional<PlacedIds> placed = placed_ids(tokenizer_, text)) {
+  if (std::optional<PlacedIds> placed = Placer(tokenizer_, text).place()) {
     encoded.learnt.resize(placed->ids.size());
     for (const TextRange& range : answers) mark_placed(*placed, range, encoded.learnt);
     encoded.ids = std::move(placed->ids);

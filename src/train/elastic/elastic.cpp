@@ -45,7 +45,7 @@ GoOn find_go_on(const LauncherMemory& memory) {
   if (folder.empty() || !fs::is_directory(folder, ignored)) return found;
   const auto on_disk = io::latest_valid(
       folder, [](const std::string& line) { tell("warning: passed over: {}\n", line); },
-      check_resumable);
+      [](const io::Checkpoint& checkpoint) { check_resumable(checkpoint); });
   if (on_disk) found = {GoOn::From::checkpoint, on_disk->step, on_disk->folder.string()};
   const auto kept = memory.newest();
   if (kept && (!on_disk || kept->step > on_disk->step)) {

@@ -505,8 +505,6 @@ void validate(const TrainOptions& o) {
         "muon");
   if (o.wants_resume() && o.overwrite)
     usage_error("expected --resume or --overwrite, not both: one keeps the run, one discards it");
-  if (o.wants_resume() && o.was_given("init-from") && o.init_from != "scratch")
-    usage_error("expected --resume or --init-from, not both: a run already has its weights");
 }
 
 std::string to_json(const TrainOptions& options) {

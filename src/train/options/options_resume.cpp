@@ -69,12 +69,14 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
     const bool given = now.was_given(row.name);
     const auto before = row.get(recorded), after = row.get(now);
     const bool cuts = row.name == "batch-size" || row.name == "gradient-accumulation-steps";
-    if (given && !may_change_on_resume(row) && before != after && !(cuts && recut))
+    // The new place of an adapter's base, which find_resume_point() has compared.
+    const bool is_base = row.name == "init-from";
+    if (given && !may_change_on_resume(row) && before != after && !(cuts && recut) && !is_base)
       usage_error(
           "--resume cannot change --{} ({} in {}, now {}); leave it out, or start a new run with "
           "--init-from {}",
           row.name, fmt::join(before, " "), what, fmt::join(after, " "), what);
-    if ((given && may_change_on_resume(row)) || is_per_call(row.name))
+    if ((given && (may_change_on_resume(row) || is_base)) || is_per_call(row.name))
       copy_option(row, now, result);
   }
   settle_rates(recorded, now, result);

@@ -1,4 +1,4 @@
-#include "cli/launch/stuck_launcher.h"
+#include "runtime/ranks/stuck_launcher.h"
 
 #include <poll.h>
 #include <sys/syscall.h>
@@ -13,7 +13,7 @@
 #include "base/env.h"
 #include "base/system_text.h"
 
-namespace brrr::cli {
+namespace brrr::ranks {
 namespace {
 
 constexpr int kEndsByItselfMs = 1500;
@@ -30,23 +30,24 @@ bool is_of_mpi(pid_t process) {
 
 #if defined(SYS_pidfd_open) && defined(SYS_pidfd_send_signal) && defined(SYS_close_range)
 
-/// Where Open MPI keeps files of this job alone, and those of all jobs of a host.
+/// The folders of Open MPI's files: of this job, and of all jobs on this host.
 struct SessionFolders {
   std::string job = env::get("OMPI_MCA_orte_jobfam_session_dir").value_or("");
   std::string host = env::get("OMPI_MCA_orte_top_session_dir").value_or("");
 
-  /// Whether they look like Open MPI's own ("/tmp/ompi.host.0/pid.123"): only then are they
-  /// removed.
+  /// Whether the folders have names that Open MPI gives ("/tmp/ompi.host.0/pid.123") and may
+  /// therefore be removed.
   bool are_of_open_mpi() const {
     return host.find("/ompi.") != std::string::npos && job.starts_with(host + "/") &&
            job.find("..") == std::string::npos;
   }
 };
 
-/// In the forked process: system calls alone, because other threads may have held locks.
+/// Runs in the forked process. It makes only system calls, because other threads may have held
+/// locks when the process was forked.
 [[noreturn]] void watch(int descriptor, const SessionFolders& folders, bool removes) {
-  ::setsid();  // a launcher ends the process groups of its ranks
-  // The launcher waits for the end of its ranks' output, which this process must not keep open.
+  ::setsid();  // launchers kill the process groups of their ranks
+  // The launcher waits until the output of its ranks is closed, so this process closes its copy.
   if (::dup2(descriptor, 0) != 0 || ::syscall(SYS_close_range, 1, ~0u, 0) != 0) ::_exit(1);
   pollfd event{.fd = 0, .events = POLLIN, .revents = 0};
   if (::poll(&event, 1, kEndsByItselfMs) > 0) ::_exit(0);
@@ -70,10 +71,10 @@ void end_stuck_launcher() {
   if (descriptor < 0) return;
   const SessionFolders folders;
   const bool removes = folders.are_of_open_mpi();
-  // The number may have been that of a later process, unless it is still this one's parent.
+  // Another process may have taken the number, unless it is still that of the parent.
   if (::getppid() == launcher && ::fork() == 0) watch(descriptor, folders, removes);
   ::close(descriptor);
 #endif
 }
 
-}  // namespace brrr::cli
+}  // namespace brrr::ranks
