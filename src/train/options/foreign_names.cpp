@@ -272,11 +272,11 @@ void add_adapter_rows(ForeignTable& t) {
                 usage_error("expected bfloat16, float16 or float32; got '{}'", s);
             });
   const auto learnt_turns = [](TrainOptions& o, const std::string& s) {
-    if (parse_bool(s) != (o.task == "chat"))
+    if (parse_bool(s) != (o.task == TrainTask::chat))
       usage_error(
           "expected {}: --task chat learns the assistant's turns or the completion alone, other "
           "tasks whole texts; leave it out",
-          o.task == "chat");
+          o.task == TrainTask::chat);
   };
   t.foreign("assistant-only-loss", Kind::kFlag, "assistant-only-loss", "true with task=chat",
             learnt_turns, {"completion-only-loss"});
