@@ -196,6 +196,9 @@ TEST_F(PreferenceTraining, PlansAndProfilesCountBothSequences) {
   put_options(args, {"--seconds", "0"});
   ASSERT_EQ(run(args), 0) << err_;
   EXPECT_EQ(json()["tokens_per_step"], 4 * 2 * 32);
+  EXPECT_NE(json()["title"].get<std::string>().find("4 x 2 sequences of 32 tokens"),
+            std::string::npos)
+      << out_;
   std::erase(args, "--data");
   std::erase(args, path("pairs.jsonl").string());
   EXPECT_EQ(run(args), 2) << err_;
