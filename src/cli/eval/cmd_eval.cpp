@@ -328,6 +328,9 @@ void check_options_for(const infer::EvalOptions& o, models::Head head, const std
   const auto needs = [](bool is_given, const char* name, const char* what) {
     if (is_given) usage_error("--{} is for a .jsonl file of {}; leave it out", name, what);
   };
+  if (task && o.text_column != usual.text_column)
+    usage_error("--text-column: the file holds {}, which have no column of text; leave it out",
+                train::traits_of(*task).reads);
   if (!task) needs(o.chat_template != usual.chat_template, "chat-template", "conversations");
   if (task != train::TrainTask::dpo) {
     needs(o.dpo_loss != usual.dpo_loss, "dpo-loss", "pairs of answers");
