@@ -241,6 +241,15 @@ TEST_F(PreferenceTraining, EvalScoresPairsAgainstTheBase) {
       EXPECT_EQ(json()["reference"], base);
     }
   }
+  ASSERT_EQ(run({"eval", path("lora").string(), "--data", held, "--batch-size", "2", "--json"}), 0)
+      << err_;
+  const auto alone = json();
+  ASSERT_EQ(run({"launch", "-n", "2", "eval", path("lora").string(), "--data", held, "--batch-size",
+                 "2", "--json"}),
+            0)
+      << err_;
+  EXPECT_EQ(json()["loss"], alone["loss"]);
+  EXPECT_EQ(json()["rewards/margins"], alone["rewards/margins"]);
   EXPECT_EQ(run({"eval", base, held, "--chat-template", path("chat.jinja").string()}), 2);
   EXPECT_NE(err_.find("scored against a reference, the base of an adapter"), std::string::npos)
       << err_;
