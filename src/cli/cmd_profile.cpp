@@ -122,8 +122,11 @@ std::string title_of(const DescribedRun& run, Mode mode, int64_t prompt) {
   const std::string name = run.folder.empty() ? o.preset : run.folder.string();
   if (mode == Mode::generation)
     return fmt::format("{}: a token of generation, {} in the cache, {}", name, prompt, o.precision);
-  const std::string inputs =
-      run.model->sees_pictures() ? " pictures" : fmt::format(" x {} tokens", o.context);
+  const int64_t sequences = train::traits_of(o).sequences_per_row;
+  const std::string inputs = run.model->sees_pictures() ? " pictures"
+                             : sequences > 1 && mode == Mode::training
+                                 ? fmt::format(" x {} sequences of {} tokens", sequences, o.context)
+                                 : fmt::format(" x {} tokens", o.context);
   if (mode == Mode::inference)
     return fmt::format("{}: a forward batch of {}{}, {}", name, o.batch_size, inputs, o.precision);
   return fmt::format("{}: a training step of {}{}{}, {}, {}", name, o.batch_size,
@@ -262,10 +265,10 @@ int run_profile(const Arguments& typed) {
           o.ranks);
     train::cut_into_slots(o);
   }
-  if (train::by_document(o)) {
+  if (train::by_document(o) || train::traits_of(o).sequences_per_row > 1) {
     if (mode == Mode::training)
       tell("note: rows of --sampling {} differ in length; what is timed has {} tokens in each\n",
-           o.sampling, o.context);
+           o.sampling, train::row_tokens(o));
     o.sampling = "random";
   }
 

@@ -22,8 +22,8 @@
 namespace brrr::cli {
 namespace {
 
-/// How a run of --qat is used in the precision that it was trained for: as a folder of integers,
-/// or, for weights and rows that such folders do not have, quantised while it is loaded.
+/// The command that uses a run of --qat in its precision: `quantize`, or `generate` for formats
+/// that folders do not have, which quantises while loading.
 std::string quantisation_of(const train::TrainResult& r) {
   const std::string &qat = r.options.qat, run = shell_word(r.run_dir.string());
   if (qat == "none") return "";
@@ -99,8 +99,8 @@ void print_summary(const train::TrainResult& r) {
        quantisation_of(r));
 }
 
-/// Texts of the model that the run ends with, as its folder holds it. With --sample-steps the run
-/// has written them already, unless it ends with other weights.
+/// Prints samples of the final model. With --sample-steps the run has written them already, unless
+/// it ends with the weights of an earlier step.
 void print_samples(train::TrainResult& r) {
   if (r.samples_step != r.steps || r.ends_with_best) {
     const train::TrainOptions& options = r.options;
@@ -120,7 +120,7 @@ void print_samples(train::TrainResult& r) {
   train::write_samples(r.run_dir, r.samples_step, r.samples);
 }
 
-/// Trains, with a live page if one is wanted, which learns how the run ended.
+/// Trains, with --live beside a page that is told how the run ended.
 train::TrainResult train_watched(const train::TrainOptions& options,
                                  const std::shared_ptr<Communicator>& communicator,
                                  std::optional<insight::LivePage>& live) {
@@ -144,7 +144,7 @@ train::TrainResult train_watched(const train::TrainOptions& options,
   }
 }
 
-/// For the launcher of an elastic run on several hosts, which sees mpirun end, and not the ranks.
+/// Tells the launcher of an elastic run on several hosts how this rank ended; it sees only mpirun.
 void note_end(LauncherMemory::End end, const std::string& sentence) {
   if (!LauncherMemory::is_of_several_hosts()) return;
   if (auto memory = LauncherMemory::inherited()) memory->set_end(end, sentence);

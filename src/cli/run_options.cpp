@@ -18,10 +18,10 @@
 namespace brrr::cli {
 namespace {
 
-// Stands among the options for a folder that stands alone on the command line.
+// The key of a folder that was named without an option on the command line.
 constexpr const char* kFolder = "the folder of a run";
 
-/// The options of `train` that a run's record holds, under what was given now.
+/// The options of `train` in a run's record, overridden by what was given now.
 KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   const fs::path record = folder / "train_config.json";
   std::error_code ignored;
@@ -34,14 +34,14 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
          e.what());
     return given;
   }
-  // What follows from an option that is given now is worked out again.
+  // Options that depend on one that is given now are derived again.
   std::set<std::string> open{
       "architecture",   "config",  "resume",      "overwrite",    "init-from",
       "json",           "text",    "data",        "val-data",     "fit",
       "memory-limit",   "task",    "text-column", "text2-column", "label-column",
       "header",         "quoting", "truncate",    "any-labels",   "metric-for-best-model",
       "label-smoothing"};
-  // The folder of a run that trained an adapter has it.
+  // The folder of a run that trained an adapter holds the adapter.
   open.insert({"lora-r", "lora-alpha", "lora-dropout", "lora-targets", "rslora",
                "lora-modules-to-save", "load-in-4bit", "load-in-8bit", "chat-template"});
   for (const auto& [key, value] : given) {
@@ -71,7 +71,7 @@ models::ModelPtr definition_of(const fs::path& folder, train::TrainOptions& o) {
   return train::with_adapter(o, model->with_dropout(o.dropout), weights.get());
 }
 
-/// The same for --init-from, which goes by the options that are given, as `train` does.
+/// The model of --init-from, changed as the given options say, as in `train`.
 models::ModelPtr definition_to_start_from(const fs::path& folder, train::TrainOptions& o,
                                           const io::OpenOptions& open) {
   const io::ModelFolder model = io::open_model(folder, open);
@@ -104,8 +104,8 @@ bool chooses_defaults(const std::string& name) {
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
-/// The values that other options have where the heads are given. A file of options that cannot be
-/// read does not keep help from being shown.
+/// The defaults of all options, given those that choose presets. A file of options that cannot be
+/// read is ignored.
 train::TrainOptions resolve_for_help(KeyValues heads) {
   try {
     return train::resolve_unchecked(heads);
@@ -116,7 +116,7 @@ train::TrainOptions resolve_for_help(KeyValues heads) {
   }
 }
 
-/// The same for a model that is not here or cannot be read.
+/// Takes context, dropout and sizes from a folder; changes nothing if it cannot be read.
 void take_folder_for_help(const std::string& folder, train::TrainOptions& chosen) {
   models::ModelPtr model;
   try {
@@ -129,8 +129,8 @@ void take_folder_for_help(const std::string& folder, train::TrainOptions& chosen
   train::adopt_definition(chosen, *model, folder);
 }
 
-/// Opens the data as `train` would, for the memory that it takes and for its vocabulary. Texts and
-/// tokenizers that are not there are no obstacle unless they were asked for.
+/// Opens the data as `train` does, for its memory and its vocabulary. Nothing if the default text
+/// or tokenizer is missing; data that were named must exist.
 std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std::string& folder) {
   try {
     return train::load_dataset(o, folder);
@@ -169,7 +169,7 @@ void add_run_file(const Arguments& args, KeyValues& given) {
 std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyValues& given) {
   const auto& table = train::train_option_table();
   const auto rows = table.infos();
-  ::setenv("BRRR_OFFLINE", "1", 1);  // to ask for help downloads nothing
+  ::setenv("BRRR_OFFLINE", "1", 1);  // help downloads nothing
   KeyValues heads;
   std::string folder;
   for (const auto& [key, value] : given) {
@@ -228,7 +228,7 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
   if (o.init_from != "scratch") run.folder = find_named_model(o.init_from);
   if (of_folder) o = train::resolve(with_record(run.folder, options));
   use_threads(o.threads);
-  ::setenv("BRRR_OFFLINE", "1", 1);  // to look at a run downloads nothing
+  ::setenv("BRRR_OFFLINE", "1", 1);  // plans and profiles download nothing
   if (train::learns_pictures(o) && !of_folder) {
     std::optional<train::TaskPictures> pictures;
     const models::ModelPtr known = run.folder.empty() ? nullptr : io::read_definition(run.folder);
@@ -257,7 +257,7 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
                     ? definition_of(run.folder, o)
                     : definition_to_start_from(
                           run.folder, o, train::open_for_text(*io::read_definition(run.folder)));
-  // A model with a task learns from files that only its own run names.
+  // The data of a model with labels are known to its own run only.
   const bool reads_text = run.model == nullptr || run.model->task().labels.empty();
   if (reads_text && (wants == WantsData::if_there || !o.text.empty() || !o.data.empty()))
     run.data = open_data(o, run.folder.string());

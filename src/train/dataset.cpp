@@ -24,19 +24,20 @@ namespace brrr::train {
 namespace {
 
 constexpr uint64_t kMostAhead = uint64_t{64} << 20;      // bytes of text that "auto" reads at once
-constexpr uint64_t kMostValidation = uint64_t{8} << 20;  // bytes, beside a stream
-constexpr int64_t kLittleText = int64_t{8} << 20;        // bytes, read for a refusal's sake
+constexpr uint64_t kMostValidation = uint64_t{8} << 20;  // bytes of text beside a stream
+constexpr int64_t kLittleText = int64_t{8}
+                                << 20;  // bytes that are read so that a refusal can name the budget
 constexpr uint64_t kLearningSample = uint64_t{16}
-                                     << 20;  // bytes that a tokenizer is learnt from there
+                                     << 20;  // bytes of a stream that a tokenizer is learnt from
 
-// The split falls between characters: never inside a UTF-8 sequence.
+// Returns the byte at which validation begins, at the start of a UTF-8 character.
 size_t split_point(std::string_view text, double val_fraction) {
   size_t at = static_cast<size_t>(static_cast<double>(text.size()) * (1 - val_fraction));
   while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80) --at;
   return at;
 }
 
-// Validation needs at least one sample; without it the run goes on, and says so.
+// Returns whether the validation text has one sample; notes it where it has none.
 bool enough_for_validation(const io::TokenSource& val, int64_t context,
                            std::vector<std::string>& notes) {
   if (val.tokens() >= context + 1) return true;
@@ -53,7 +54,7 @@ void check_length(const io::TokenSource& source, const char* what, int64_t conte
         what, counted(source.tokens(), "token"), context + 1, context);
 }
 
-// The documents of a text: files, and parts of them apart by the separator, which is left out.
+// Returns the documents of a text: its files, split at the separator, which is left out.
 std::vector<std::string_view> documents_of(const io::Corpus& corpus) {
   const std::string& separator = corpus.separator;
   std::vector<std::string_view> documents;
@@ -82,7 +83,7 @@ void note_split_documents(const TrainOptions& options, Dataset& d) {
         counted(options.context, "token")));
 }
 
-// Tokenises document by document; the last ones, about the share that is asked for, validate.
+// Tokenises each document; the last ones, about --val-fraction of the text, are for validation.
 void encode_documents(const io::Corpus& corpus, const TrainOptions& options, Dataset& d) {
   const auto val_begin = split_point(corpus.text, options.val_fraction);
   std::vector<int32_t> train, val;
@@ -93,7 +94,7 @@ void encode_documents(const io::Corpus& corpus, const TrainOptions& options, Dat
     std::vector<int32_t>& ids = validates ? val : train;
     const auto first = static_cast<int64_t>(ids.size());
     d.tokenizer->encode(document, ids);
-    // Behind the last token of a document stands one more, which a row of masks does not take.
+    // A token follows the last one of a document: its target, or the separator of a masked row.
     const int32_t end = d.masks ? d.masks->sep : d.tokenizer->end_of_text();
     if (end >= 0) ids.push_back(end);
     if (!validates || packs)
@@ -104,7 +105,7 @@ void encode_documents(const io::Corpus& corpus, const TrainOptions& options, Dat
   note_split_documents(options, d);
 }
 
-/// How texts are masked for the model of these options; nothing for other models.
+/// How texts are masked for a masked language model; nothing for other models.
 std::optional<io::MaskOptions> masks_of(const TrainOptions& o, const io::Tokenizer& tokenizer) {
   if (models::find_architecture(o.architecture).head != models::Head::masked_token)
     return std::nullopt;
@@ -191,7 +192,7 @@ Dataset from_text_ahead(const TrainOptions& options, const std::string& tokenize
   return d;
 }
 
-// Only the validation text, of which there is little, is tokenised here.
+// Tokenises the validation text; the training text is tokenised as a stream.
 Dataset from_text_stream(const TrainOptions& options, const std::string& tokenizer_folder,
                          const io::CorpusFiles& corpus) {
   const io::TextFiles text(corpus.files, options.tokenizer == "byte");
@@ -201,7 +202,7 @@ Dataset from_text_stream(const TrainOptions& options, const std::string& tokeniz
     return kind ? learn_tokenizer(io::sample_text(text, kLearningSample), kind)
                 : io::make_char_tokenizer(text);
   });
-  // Without workers the thread that trains encodes.
+  // Without workers, the training thread encodes.
   d.tokenizer->prepare(std::max<int64_t>(1, options.dataloader_num_workers));
   d.masks = masks_of(options, *d.tokenizer);
   const auto share =
@@ -231,8 +232,8 @@ bool streams(const TrainOptions& options, const io::CorpusFiles& corpus) {
   return bytes_of(corpus) > kMostAhead;
 }
 
-/// What the run takes at the least with nothing of its text in memory. How large the vocabulary
-/// gets is not known yet: as small as any.
+/// The least memory of the run without its text. The vocabulary is not known yet, so the smallest
+/// is assumed.
 int64_t least_without_text(const TrainOptions& options, int64_t budget) {
   FitContext context;
   context.model = model_of(options, 2);
@@ -241,8 +242,8 @@ int64_t least_without_text(const TrainOptions& options, int64_t budget) {
   return fit(options, context, FitFreedom::memory).smallest.process.needed();
 }
 
-// A text that cannot fit with its tokens is refused before it is read. Only what is certain counts:
-// a character has at most four bytes, and how few tokens a vocabulary needs is not known.
+// Refuses a text that cannot fit with its tokens before it is read. The tokens are counted at their
+// least: a character has at most four bytes, and the tokens of a vocabulary are not known yet.
 void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus) {
   const auto bytes = static_cast<int64_t>(bytes_of(corpus));
   constexpr int64_t kIdBytes = sizeof(int32_t);
@@ -253,7 +254,7 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
   if (const auto usable = usable_memory())
     limit = {usable->bytes, "what this process may use (" + usable->source + ")"};
   const bool there_is_room = bytes + ids <= limit.bytes;
-  // On a GPU the limit is of its memory.
+  // With a GPU, --memory-limit is for the GPU's memory.
   bool asked_for = false;
   if (!options.memory_limit.empty() && machine::backend_for(options.device).memory_bytes == 0)
     if (const int64_t asked = parse_memory(options.memory_limit); asked < limit.bytes) {
@@ -261,8 +262,8 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
       asked_for = true;
     }
   if (bytes + ids <= limit.bytes) return;
-  // Less than the program alone: no way to read the text helps, and with the text the refusal of
-  // the run names the smallest budget.
+  // Below the memory of the program itself, no way of reading the text helps. A small text is read
+  // nevertheless, because the refusal of the run then names the smallest budget.
   if (there_is_room && bytes <= kLittleText && limit.bytes < resident_memory().needed()) return;
   const bool shards_only = by_document(options);
   const int64_t least = least_without_text(options, limit.bytes);

@@ -1,5 +1,5 @@
 #pragma once
-// What a run trains on: a tokenizer and two streams of tokens, from text or from shards.
+// What a run trains on: a tokenizer, and tokens or examples for training and for validation.
 
 #include <functional>
 #include <memory>
@@ -30,17 +30,17 @@ struct Dataset {
   /// empty mask scores all tokens.
   std::vector<uint8_t> learnt, val_learnt;
   bool has_val = true;
-  std::string sample_prompt;  // of the data: what samples answer; "": they begin a text
+  std::string sample_prompt;  // a prompt of the data for samples; "": none
   std::string description;    // one line for the user
-  /// Of the token shards that are mapped into memory.
+  /// Bytes of the token shards that are mapped into memory.
   int64_t mapped_bytes() const { return train.mapped_bytes() + val.mapped_bytes(); }
-  std::vector<std::string> notes;            // what the user should know of the data
-  std::optional<io::MaskOptions> masks;      // of a masked language model
+  std::vector<std::string> notes;            // for the user
+  std::optional<io::MaskOptions> masks;      // for a masked language model
   std::optional<TaskRows> task;              // instead of `train` and `val`: texts with labels
   std::optional<TaskPictures> pictures;      // the same: pictures with classes
   std::optional<PreferenceSet> preferences;  // the same: pairs of answers
 
-  /// The tokens of the tokenizer, or the classes of pictures.
+  /// The number of tokens of the tokenizer, or of classes of pictures.
   int64_t vocabulary() const;
   std::optional<int64_t> pad_token() const;
   /// Whether metrics of labels are computed, which read the whole validation data.
@@ -52,11 +52,11 @@ struct Dataset {
 
   /// Throws UserError, with the place, for the first token of a shard outside [0, vocabulary).
   void verify_shards(int64_t vocabulary) const;
-  /// What to train on; must not outlive this.
+  /// Training batches; the source must not outlive this.
   std::unique_ptr<io::BatchSource> batches(const io::BatchOptions& options) const;
-  /// What to evaluate on; the same.
+  /// Validation batches; the source must not outlive this.
   std::unique_ptr<io::BatchSource> val_batches(const io::BatchOptions& options) const;
-  /// Batches of one pass over the training data, as num_train_epochs counts them.
+  /// Number of batches in one pass over the training data, as num_train_epochs counts them.
   double batches_per_epoch(const io::BatchOptions& options) const;
   /// Bytes of the process that the data take beside their batches while the first `rows` rows are
   /// read.
@@ -89,9 +89,9 @@ void shorten_context(TrainOptions& options, const Dataset& dataset);
 /// further); empty otherwise. Throws UserError for text that is missing, binary, or shorter than
 /// one context.
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder);
-/// The same for pictures.
+/// Makes a dataset of pictures.
 Dataset picture_dataset(TaskPictures pictures);
-/// The same for files of labelled texts, with the tokenizer in that folder.
+/// Makes a dataset of labelled texts, with the tokenizer of that folder.
 Dataset task_dataset(const TrainOptions& options, TaskFiles files,
                      const std::string& tokenizer_folder);
 

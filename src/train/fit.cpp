@@ -22,7 +22,7 @@
 namespace brrr::train {
 namespace {
 
-// Of a GPU's memory: its context, code and libraries. Not measured yet.
+// GPU memory for the context, code and libraries; an estimate that is not measured yet.
 constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 
 /// What may vary besides the sizes of batches.
@@ -41,7 +41,7 @@ bool is_optimizer(const std::string& name) {
   }
 }
 
-/// The stages of ZeRO that the options leave open.
+/// The ZeRO stages that may be chosen.
 std::vector<int64_t> stages(const TrainOptions& o) {
   if (o.ranks == 1 || o.was_given("zero")) return {o.zero};
   std::vector<int64_t> list;
@@ -57,7 +57,7 @@ std::vector<int64_t> stages(const TrainOptions& o) {
 }
 
 std::vector<Variant> variants(const TrainOptions& o, FitFreedom freedom) {
-  // The same algorithm with narrower states.
+  // The same optimizer with states of fewer bits.
   std::vector<std::string> optimizers{o.optim};
   if (freedom == FitFreedom::all && o.optim == "adamw" && !o.was_given("optim") &&
       !o.wants_resume() && is_optimizer("adamw_8bit"))
@@ -79,9 +79,9 @@ TrainOptions with(const TrainOptions& options, const Variant& variant, int64_t b
   o.optim = variant.optim;
   o.rematerialize = variant.rematerialize;
   o.zero = variant.zero;
-  // A recorded budget is of an earlier search.
+  // A recorded budget belongs to an earlier search.
   if (!options.was_given("activation-memory")) o.activation_memory.clear();
-  // Evaluation goes over the same rows in other portions.
+  // Evaluation reads the same rows in batches of another size.
   if (!options.was_given("eval-batch-size") && options.eval_batch_size > batch) {
     if (o.eval_batches > 0)
       o.eval_batches = (o.eval_batches * options.eval_batch_size + batch - 1) / batch;
@@ -90,7 +90,7 @@ TrainOptions with(const TrainOptions& options, const Variant& variant, int64_t b
   return o;
 }
 
-/// What no choice of recomputation brings under --activation-memory fits nowhere.
+/// The plan, or the reason where no choice of recomputation keeps --activation-memory.
 Plan plan_or_too_much(const TrainOptions& o, const FitContext& context) {
   try {
     return plan_of(o, context);
@@ -103,8 +103,8 @@ Plan plan_or_too_much(const TrainOptions& o, const FitContext& context) {
   }
 }
 
-/// `auto` with the most activations that the budget leaves room for. How far the arena follows the
-/// activations only a plan tells, so it takes a few.
+/// The plan of `auto` that keeps the most activations within the budget. How the arena grows with
+/// the activations is known from plans only, so a few are compiled.
 Plan plan_for_budget(TrainOptions o, const FitContext& context, int* compiled) {
   constexpr int kRounds = 3;
   std::unique_ptr<Session> session;
@@ -141,7 +141,7 @@ std::vector<int64_t> divisors(int64_t n) {
   return list;
 }
 
-/// Policies may come to the same plan: with room for everything, `auto` keeps everything.
+/// Adds a plan unless another policy led to the same one, as `auto` does with enough memory.
 void add_new(std::vector<Plan>& plans, const Plan& plan) {
   const auto same = [&](const Plan& p) {
     return p.options.batch_size == plan.options.batch_size &&
@@ -151,7 +151,7 @@ void add_new(std::vector<Plan>& plans, const Plan& plan) {
   if (std::none_of(plans.begin(), plans.end(), same)) plans.push_back(plan);
 }
 
-/// Faster first.
+/// Orders plans: those that fit first, then the faster ones.
 bool better(const Plan& a, const Plan& b) {
   if (a.fits != b.fits) return a.fits;
   if (a.ms != b.ms) return a.ms < b.ms;
@@ -176,7 +176,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
   };
   SessionOptions how = session_options(o);
   how.figures = loss.figures();
-  // The base of an adapter is not written, and products read it in 16 bits.
+  // The base of an adapter does not change, so it is stored as products read it: in 16 bits.
   if (model.adapted() != nullptr && how.precision == DType::bf16) how.base_dtype = DType::bf16;
   how.base_quantization = quantization_of_base(o);
   how.fake_quantization = fake_quantization_of(o, model);
@@ -189,8 +189,8 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
                                 eval_graph(loss.longest(o.eval_batch_size)), backend, how);
   for (const int64_t length : batch_lengths(o, loss.is_flat(), o.batch_size))
     if (length < loss.longest(o.batch_size)) session->add_shorter(loss_graph(length));
-  // Tasks, packed documents and pairs are evaluated on batches of all sizes, other language models
-  // on windows.
+  // Labelled data, packed documents and pairs are evaluated on batches of several sizes, other text
+  // on windows of one size.
   if (learns_labels(o) || joins_sequences(o))
     for (const int64_t length : batch_lengths(o, loss.is_flat(), o.eval_batch_size))
       if (length < loss.longest(o.eval_batch_size))
@@ -234,7 +234,7 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
   TrainOptions quiet = options;
   quiet.dump_graph.clear();
   std::optional<Plan> smallest;
-  // Portions by size. A resumed run keeps its own: another would change its bits.
+  // Micro-batches by size. A resumed run keeps its own, because another one changes its bits.
   std::vector<int64_t> portions =
       divisors(options.batch_size * options.gradient_accumulation_steps);
   const int64_t slots = std::max(options.ranks, options.deterministic_ranks);
@@ -251,12 +251,12 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
       return seen.emplace(i, plan_or_too_much(o, context)).first->second;
     };
     const size_t whole = portions.size() - 1;
-    // Copies in panels are memory for time: where not all fits, they go first.
+    // Weight copies in panels trade memory for time, so they are dropped first.
     if (const Plan& all = look(whole); !all.fits && all.has_panels) {
       quiet.disable_pass.emplace_back(kWeightPanels);
       seen.clear();
     }
-    // Memory grows with the portion: the largest that fits, by bisection.
+    // Memory grows with the micro-batch: bisect for the largest that fits.
     size_t fits = 0, too_much = portions.size();
     if (look(whole).fits) fits = whole;
     while (fits + 1 < too_much) {
@@ -267,7 +267,7 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
     for (const auto& [i, plan] : seen)
       if (plan.why_not.empty() && (!smallest || plan.needed() < smallest->needed()))
         smallest = plan;
-    // What the table shows: the choice of this variant, and its neighbour above that does not fit.
+    // The table shows the choice of this variant and the next larger one, which does not fit.
     for (const auto& [i, plan] : seen)
       if (i >= fits && i <= fits + 1) add_new(result.tried, plan);
   }
@@ -295,8 +295,8 @@ Plan largest_batch(const TrainOptions& options, const FitContext& context) {
     fits.options.batch_size = 0;
     return fits;
   }
-  // Bytes are nearly affine in the batch: go where the last two plans point, and halve what is
-  // left when that does not close in.
+  // Bytes are nearly affine in the batch: extrapolate from the last two plans, and bisect where
+  // that does not converge.
   Plan other = look(2);
   if (!other.fits) return fits;
   int64_t too_many = kMost + 1;

@@ -31,8 +31,7 @@ io::LoaderOptions loader_of_evaluation(const TrainOptions& options, int64_t voca
   return l;
 }
 
-/// Identifies what an evaluation reads: the same rows give the same name, in whatever batches and
-/// order they come.
+/// Identifies the rows of an evaluation, independent of their order and of the batch size.
 class SetName {
  public:
   /// `rows`: number of rows of the batch.
@@ -59,7 +58,7 @@ class SetName {
 
  private:
   void add_pictures(const io::Batch& batch) {
-    constexpr size_t kStep = 61;  // of the values of a picture, these tell which it is
+    constexpr size_t kStep = 61;  // one of so many values of a picture is hashed
     const std::span<const float> pixels = batch.values("pixels");
     const std::vector<int32_t>& targets = batch.ids("targets");
     const size_t size = pixels.size() / targets.size();
@@ -76,7 +75,7 @@ class SetName {
   uint64_t sum_ = 0;
 };
 
-/// What the metrics of a task read of a batch.
+/// A copy of a batch without its pixels: what metrics read.
 io::Batch without_pixels(const io::Batch& batch) {
   io::Batch light;
   light.count = batch.count;
@@ -85,8 +84,7 @@ io::Batch without_pixels(const io::Batch& batch) {
   return light;
 }
 
-/// The metrics of a task whose batches are divided among ranks: every rank adds all of them, in
-/// order.
+/// Metrics of batches that are divided among ranks: every rank adds all batches, in order.
 class DividedMetrics {
  public:
   DividedMetrics(io::TaskMetrics& task, Communicator& communicator)
@@ -140,7 +138,7 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   const std::vector<std::string>& figures = session.figures();
   const size_t width = 1 + figures.size();
   std::vector<double> sums(static_cast<size_t>(ceil_div(count, ranks)) * width);
-  // Ranks stop together, after an evaluation.
+  // Several ranks do not stop here: they agree on it after the evaluation.
   const auto stops = [&] {
     return communicator == nullptr && machine::SignalGuard::received() != 0;
   };
@@ -197,7 +195,7 @@ io::LoaderOptions evaluation_options(const TrainOptions& options, const models::
 
 std::string Score::str() const {
   std::string text = fmt::format("loss {:.4f}", loss);
-  constexpr size_t kMost = 2;  // the log and --json have all
+  constexpr size_t kMost = 2;  // the log and --json have all of them
   const auto value_of = [&](std::string_view name) -> const double* {
     for (const io::Metric& m : metrics)
       if (m.name == name) return &m.value;
@@ -227,7 +225,7 @@ bool Score::is_better_than(const Score& other) const {
       if (m.name == name) return m.value;
     return std::numeric_limits<double>::quiet_NaN();
   };
-  // A correlation with a constant is not a number: anything is better.
+  // NaN, the correlation with a constant, is worse than any number.
   const double own = value_in(*this), others = value_in(other);
   if (std::isnan(own) && std::isnan(others)) return loss < other.loss;
   if (std::isnan(own) || std::isnan(others)) return !std::isnan(own);

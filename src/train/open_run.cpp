@@ -18,7 +18,7 @@ namespace brrr::train {
 
 namespace {
 
-/// The options that the first rank has, on every rank.
+/// Gives every rank the options of rank 0.
 TrainOptions options_of_first(const TrainOptions& options, Communicator& communicator) {
   const std::string json = gather_texts(communicator, to_json(options))[0];
   if (communicator.rank() == 0) return options;
@@ -28,7 +28,7 @@ TrainOptions options_of_first(const TrainOptions& options, Communicator& communi
   return first;
 }
 
-/// The base of an adapter, called as the user calls it where that is no path of this machine.
+/// The base of an adapter, by the name that the user gave unless that is a path.
 io::AdapterBase named_base(const io::ModelFolder& model, const TrainOptions& options) {
   io::AdapterBase base = io::base_of_model(model);
   std::error_code ignored;
@@ -37,8 +37,8 @@ io::AdapterBase named_base(const io::ModelFolder& model, const TrainOptions& opt
   return base;
 }
 
-/// The model of a checkpoint. That of an adapter is over the base's folder, which does not know
-/// another dropout that the run has.
+/// The model of a checkpoint. The base of an adapter is read from its own folder, so the run's
+/// dropout is set here.
 models::ModelPtr resumed_model(const fs::path& checkpoint, const TrainOptions& options) {
   models::ModelPtr model = io::read_definition(checkpoint, moved_base(options, checkpoint));
   if (model->adapted() == nullptr || model->dropout() == options.dropout) return model;
@@ -93,7 +93,7 @@ void OpenRun::compile() {
   dataset_.verify_shards(vocabulary);
   say_("compiling the model");
   const ProcessInputs inputs = inputs_of(options_, &dataset_, vocabulary);
-  // The first rank decides what fits; it may be another plan than the options ask for.
+  // Rank 0 decides which plan fits; the other ranks take its options.
   const bool follows = communicator_ != nullptr && communicator_->rank() > 0;
   if (follows) {
     const std::string memory_limit = options_.memory_limit;

@@ -1,6 +1,6 @@
 #pragma once
 // OpenRun: a training run that is ready to step: data, model, compiled programs and their memory.
-// Its holder decides when to step, evaluate and save: the trainer, or a training loop of one's own
+// Its owner decides when to step, evaluate and save: the trainer, or a caller's own training loop
 // (library/).
 
 #include <functional>

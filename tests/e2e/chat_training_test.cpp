@@ -126,6 +126,14 @@ TEST_F(ChatTraining, EvalGivesTheLossOfTheAssistantsTurns) {
   refused({"eval", model, "--data", path("rows.jsonl").string()}, "for rows of text take --text",
           2);
   EXPECT_EQ(run({"eval", model, path("rows.jsonl").string()}), 0) << err_;
+  // A column of text makes such rows text.
+  write_file_atomically(path("both.jsonl"),
+                        "{\"prompt\": \"a\", \"completion\": \"a text of some length\"}\n");
+  EXPECT_EQ(run({"eval", model, path("both.jsonl").string(), "--text-column", "completion"}), 0)
+      << err_;
+  EXPECT_NE(out_.find("bits per byte"), std::string::npos) << out_;
+  refused({"eval", model, "--data", path("both.jsonl").string(), "--text-column", "completion"},
+          "--text-column: the file holds conversations", 2);
   refused({"eval", model, path("rows.jsonl").string(), "--chat-template", chat},
           "--chat-template is for a .jsonl file of conversations", 2);
   refused({"eval", model, held, "--dpo-beta", "0.2"}, "--dpo-beta is for a .jsonl file of pairs",

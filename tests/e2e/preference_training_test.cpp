@@ -162,27 +162,33 @@ TEST_F(PreferenceTraining, RanksHaveTheSameBits) {
 
 TEST_F(PreferenceTraining, ASignalStopsTheReferencePass) {
   std::string lines;
-  for (int i = 0; i < 4000; ++i)
+  for (int i = 0; i < 12'000; ++i)
     lines +=
         fmt::format("{{\"prompt\": \"{0}\", \"chosen\": \"yes {0}\", \"rejected\": \"no\"}}\n", i);
   write_file_atomically(path("many.jsonl"), lines);
-  Child child(path("."), prefer("stopped", {"--data", path("many.jsonl").string(), "--batch-size",
-                                            "1", "--eval-batch-size", "1"}));
-  const double begin = now_seconds();
-  while (!fs::exists(path("stopped") / "train_config.json")) {
-    ASSERT_LT(now_seconds() - begin, 120);
-    ::usleep(2000);
+  for (const bool is_launched : {false, true}) {
+    const std::string name = is_launched ? "ranks" : "alone";
+    const int signal = is_launched ? SIGTERM : SIGINT;
+    std::vector<std::string> args = prefer(name, {"--data", path("many.jsonl").string(),
+                                                  "--batch-size", "2", "--eval-batch-size", "1"});
+    if (is_launched) args.insert(args.begin(), {"launch", "-n", "2"});
+    Child child(path("."), args);
+    const double begin = now_seconds();
+    while (!fs::exists(path(name) / "train_config.json")) {
+      ASSERT_LT(now_seconds() - begin, 120);
+      ::usleep(2000);
+    }
+    ::usleep(50'000);
+    child.send(signal);
+    ASSERT_EQ(child.wait(), 128 + signal) << child.err();
+    for (const char* part :
+         {"stopping before the first step", "stopped by a signal before the first step"})
+      EXPECT_NE(child.err().find(part), std::string::npos) << child.err();
+    EXPECT_EQ(child.err().find("reference: 12,000 pairs"), std::string::npos) << child.err();
+    EXPECT_FALSE(fs::exists(path(name) / "adapter_model.safetensors"));
+    EXPECT_FALSE(fs::exists(path(name) / "log.jsonl"));
   }
-  ::usleep(50'000);
-  child.send(SIGINT);
-  ASSERT_EQ(child.wait(), 128 + SIGINT) << child.err();
-  for (const char* part :
-       {"stopping before the first step", "stopped by a signal before the first"})
-    EXPECT_NE(child.err().find(part), std::string::npos) << child.err();
-  EXPECT_EQ(child.err().find("reference: 4,000 pairs"), std::string::npos) << child.err();
-  EXPECT_FALSE(fs::exists(path("stopped") / "adapter_model.safetensors"));
-  EXPECT_FALSE(fs::exists(path("stopped") / "log.jsonl"));
-  ASSERT_EQ(run(prefer("stopped", {"--overwrite"})), 0) << err_;
+  ASSERT_EQ(run(prefer("alone", {"--overwrite"})), 0) << err_;
 }
 
 TEST_F(PreferenceTraining, PlansAndProfilesCountBothSequences) {
@@ -196,6 +202,9 @@ TEST_F(PreferenceTraining, PlansAndProfilesCountBothSequences) {
   put_options(args, {"--seconds", "0"});
   ASSERT_EQ(run(args), 0) << err_;
   EXPECT_EQ(json()["tokens_per_step"], 4 * 2 * 32);
+  EXPECT_NE(json()["title"].get<std::string>().find("4 x 2 sequences of 32 tokens"),
+            std::string::npos)
+      << out_;
   std::erase(args, "--data");
   std::erase(args, path("pairs.jsonl").string());
   EXPECT_EQ(run(args), 2) << err_;
@@ -232,6 +241,15 @@ TEST_F(PreferenceTraining, EvalScoresPairsAgainstTheBase) {
       EXPECT_EQ(json()["reference"], base);
     }
   }
+  ASSERT_EQ(run({"eval", path("lora").string(), "--data", held, "--batch-size", "2", "--json"}), 0)
+      << err_;
+  const auto alone = json();
+  ASSERT_EQ(run({"launch", "-n", "2", "eval", path("lora").string(), "--data", held, "--batch-size",
+                 "2", "--json"}),
+            0)
+      << err_;
+  EXPECT_EQ(json()["loss"], alone["loss"]);
+  EXPECT_EQ(json()["rewards/margins"], alone["rewards/margins"]);
   EXPECT_EQ(run({"eval", base, held, "--chat-template", path("chat.jinja").string()}), 2);
   EXPECT_NE(err_.find("scored against a reference, the base of an adapter"), std::string::npos)
       << err_;

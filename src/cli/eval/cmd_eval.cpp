@@ -50,8 +50,8 @@ std::string identity_of(const io::LabelledFile& file) {
   return fmt::format("{} ({})", counted(std::ssize(file.rows), "row"), crc_text(crc));
 }
 
-// A text that cannot fit with its tokens is refused before it is read. Only what is certain counts:
-// how few tokens a vocabulary needs is not known.
+// Refuses a text that cannot fit with its tokens before it is read. The tokens are counted at their
+// least, because the number of tokens is not known yet.
 void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
                 const MemoryLimit& limit) {
   int64_t bytes = 0;
@@ -61,7 +61,7 @@ void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
   const int64_t ids = tokenizer.kind() == "byte" ? bytes * int64_t{sizeof(int32_t)} : 0;
   const int64_t now = resident_memory().needed(), needed = now + bytes + ids;
   if (needed <= limit.bytes) return;
-  // Less than the program alone: the refusal of the model then names what would do.
+  // Below the memory of the program itself, the refusal of the model names the smallest budget.
   constexpr int64_t kLittle = int64_t{8} << 20;
   if (limit.bytes < now && bytes <= kLittle) return;
   throw UserError(
@@ -118,7 +118,7 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   const double bits = r.loss * static_cast<double>(r.tokens) / std::log(2.0);
   if (options.json) {
     nlohmann::ordered_json j;
-    j["loss"] = r.loss;  // null where it is no finite number
+    j["loss"] = r.loss;  // null if it is not finite
     j["perplexity"] = r.perplexity;
     j["tokens"] = r.tokens;
     if (!r.fault.empty()) j["reason"] = r.fault;
@@ -357,6 +357,9 @@ void check_options_for(const infer::EvalOptions& o, models::Head head, const std
   const auto needs = [](bool is_given, const char* name, const char* what) {
     if (is_given) usage_error("--{} is for a .jsonl file of {}; leave it out", name, what);
   };
+  if (task && o.text_column != usual.text_column)
+    usage_error("--text-column: the file holds {}, which have no column of text; leave it out",
+                train::traits_of(*task).reads);
   if (!task) needs(o.chat_template != usual.chat_template, "chat-template", "conversations");
   if (task != train::TrainTask::dpo) {
     needs(o.dpo_loss != usual.dpo_loss, "dpo-loss", "pairs of answers");

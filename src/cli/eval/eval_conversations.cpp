@@ -201,15 +201,17 @@ std::optional<train::TrainTask> task_of_files(const infer::EvalOptions& options)
   std::vector<std::string> files = options.data;
   files.insert(files.end(), options.text.begin(), options.text.end());
   if (files.size() != 1 || !train::is_file_of_rows(files[0])) return std::nullopt;
+  const bool is_text = options.data.empty();
+  if (is_text && !options.text_column.empty()) return std::nullopt;  // it names a field of text
   TaskData data = TaskData::text;
   try {
-    data = train::data_of_rows(files[0]);
+    data = train::data_of_rows(files[0], is_text);
   } catch (const UserError&) {
-    if (!options.data.empty()) throw;  // the reader of --text says what is wrong with the file
+    if (!is_text) throw;  // the reader of --text says what is wrong with the file
   }
   for (const train::TaskTraits& task : train::task_table())
     if (task.data == data && task.renders_conversations()) return task.task;
-  if (!options.data.empty())
+  if (!is_text)
     usage_error(
         "{}: expected rows with \"messages\", with \"prompt\" and \"completion\", or with "
         "\"chosen\" and \"rejected\"; for rows of text take --text",

@@ -40,7 +40,7 @@ inline void print_eval_json(const nlohmann::ordered_json& j) {
   fmt::print("{}\n", io::json_line(j));
 }
 
-/// null where it is no finite number.
+/// null if it is not finite.
 inline nlohmann::ordered_json json_number(double x) {
   return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json();
 }

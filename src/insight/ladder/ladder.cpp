@@ -32,8 +32,7 @@ int64_t kept_bytes(const KeyValues& given) {
   return activation_bytes(session->step_program().graph());
 }
 
-/// A budget that is a share of what would be kept without one ("25%"), which is taken out of
-/// `given`.
+/// Takes a budget out of `given` that is a fraction of the activations kept without one ("25%").
 std::optional<double> take_share(KeyValues& given) {
   const auto share = std::find_if(given.begin(), given.end(), [](const auto& entry) {
     return entry.first == "activation-memory" && entry.second.ends_with('%');
@@ -45,7 +44,7 @@ std::optional<double> take_share(KeyValues& given) {
   return percent / 100;
 }
 
-/// Such a budget becomes a number.
+/// Turns such a budget into bytes.
 train::TrainOptions resolved(KeyValues given) {
   if (const std::optional<double> share = take_share(given)) {
     const double bytes = *share * static_cast<double>(kept_bytes(given));
@@ -64,7 +63,7 @@ void visit(const train::TrainOptions& options, int64_t memory_limit, RungResult&
   result.state_bytes = memory.parameter_bytes + memory.state_bytes;
   result.activation_bytes = activation_bytes(step.session().step_program().graph());
   step.run();
-  // Short steps are repeated, that one interruption is not all that is seen.
+  // Short steps are repeated, so that one interruption does not decide the figure.
   constexpr double kSeconds = 0.1;
   constexpr size_t kMostSteps = 5;
   std::vector<double> ms;
@@ -80,7 +79,7 @@ KeyValues changes_of(const Ladder& ladder, const LadderOptions& options) {
   return train::overlaid(options.quick ? ladder.quick : KeyValues{}, options.options);
 }
 
-/// Without what changes no step, and the threads, which stand in the key by themselves.
+/// The options without those that change no step, and without the threads, which the key has.
 KeyValues of_a_step(KeyValues changes) {
   std::erase_if(changes, [](const auto& change) {
     const std::string& name = train::train_option_table().find(change.first).name;
@@ -89,7 +88,7 @@ KeyValues of_a_step(KeyValues changes) {
   return changes;
 }
 
-/// All options of all rungs in a few letters: presets and defaults are among them.
+/// A hash of all options of all rungs, presets and defaults included.
 std::string digest_of(const Ladder& ladder, const KeyValues& changes) {
   std::string all;
   for (size_t i = 0; i < ladder.rungs.size(); ++i) {

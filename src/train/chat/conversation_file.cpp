@@ -183,10 +183,11 @@ bool is_file_of_rows(const fs::path& file) {
   return io::unpacked_name(file).extension() == ".jsonl";
 }
 
-TaskData data_of_rows(const fs::path& file) {
+TaskData data_of_rows(const fs::path& file, bool prefers_text) {
   const std::string line = first_line_of(file);
   if (line.empty()) user_error("{}: it has no row; expected one in each line", file.string());
   const OrderedJson row = row_of(line, file.string(), R"({"messages": [...]})");
+  if (prefers_text && row.contains("text")) return TaskData::text;
   if (row.contains("chosen") && row.contains("rejected")) return TaskData::preferences;
   return row.contains("messages") || (row.contains("prompt") && row.contains("completion"))
              ? TaskData::conversations

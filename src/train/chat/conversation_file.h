@@ -41,8 +41,9 @@ RowFile<Conversation> read_conversations(const fs::path& file);
 /// Whether the name of a file ends with .jsonl, packed or not.
 bool is_file_of_rows(const fs::path& file);
 /// What the first row of such a file holds, by the names of its fields: conversations, preferences,
-/// or text. Throws UserError for a file without a row, or a row that is no object.
-TaskData data_of_rows(const fs::path& file);
+/// or text. `prefers_text`: a row with a field "text" holds text, whatever it has besides. Throws
+/// UserError for a file without a row, or a row that is not an object.
+TaskData data_of_rows(const fs::path& file, bool prefers_text = false);
 
 /// use(row, number, where) for each line of a .jsonl file, packed or not, that is not blank;
 /// `where` names file and line. Throws UserError for a line that is no JSON object: `example` shows

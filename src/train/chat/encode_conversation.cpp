@@ -25,7 +25,7 @@ std::tm day_of_training() {
   return day;
 }
 
-/// Ids, and the bytes of the text that each stands for.
+/// Ids, and the range of bytes of the text that each stands for.
 struct PlacedIds {
   std::vector<int32_t> ids;
   std::vector<TextRange> ranges;
@@ -87,13 +87,14 @@ class Placer {
   std::map<int32_t, bool> takes_spaces_;  // by id
 };
 
-/// Marks the ids that lie in a range, in part or as a whole.
+/// Marks the ids that overlap a range.
 void mark_placed(const PlacedIds& placed, const TextRange& range, std::vector<uint8_t>& learnt) {
   for (size_t i = 0; i < placed.ids.size(); ++i)
     if (placed.ranges[i].begin < range.end && placed.ranges[i].end > range.begin) learnt[i] = 1;
 }
 
-/// The number of ids of the text's first `bytes`, which have to be the first ids of the whole.
+/// The number of ids of the first `bytes` of the text. Throws UserError if they are not the first
+/// ids of the whole text.
 size_t ids_before(const io::Tokenizer& tokenizer, std::string_view text, size_t bytes,
                   const std::vector<int32_t>& whole) {
   const std::vector<int32_t> ids = tokenizer.encode(text.substr(0, bytes));
@@ -107,8 +108,8 @@ size_t ids_before(const io::Tokenizer& tokenizer, std::string_view text, size_t 
 
 bool is_system(const io::ChatMessage& m) { return m.role == "system" || m.role == "developer"; }
 
-/// The text that an answer adds, where a template marks none: the difference between the text that
-/// asks for it and the text with it.
+/// The range that an answer adds to the text, for templates without marks: what the text with the
+/// answer has beyond the text that asks for it.
 TextRange range_of_answer(const io::ChatTemplate& chat, const std::vector<io::ChatMessage>& all,
                           size_t answer, const jinja::Value& tools, const std::string& whole) {
   const auto begin = all.begin();
@@ -196,7 +197,7 @@ std::string ConversationEncoder::question_of(const Conversation& c) const {
 }
 
 bool learns(const EncodedConversation& e) {
-  // The first id is no target.
+  // The first id is not a target.
   return std::find(e.learnt.begin() + std::min<int64_t>(1, std::ssize(e.learnt)), e.learnt.end(),
                    1) != e.learnt.end();
 }
@@ -217,7 +218,7 @@ std::vector<EncodedConversation> ConversationEncoder::encode(const Conversation&
     parts.push_back(std::move(all));
     return parts;
   }
-  // Exchanges: a turn of the user with all that follows it. Those of a prompt stay together.
+  // An exchange is a turn of the user and all that follows it. A prompt is not divided.
   const auto& m = c.messages;
   size_t system = 0;
   while (system < m.size() && is_system(m[system])) ++system;

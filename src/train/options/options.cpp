@@ -75,8 +75,9 @@ void add_task_rows(Table& t) {
       "NAME",
       "what a model learns from texts with labels: classify (a class for each text), regress "
       "(numbers), or an encoder tokens (a class for each word); from pictures: images (a class "
-      "for each); from conversations in a .jsonl file: chat (what the assistant says), or dpo "
-      "(which of two answers is preferred)");
+      "for each); from conversations in a .jsonl file: chat (what the assistant says, except in "
+      "messages with \"weight\": 0 or \"train\": false), or dpo (which of two answers is "
+      "preferred)");
   for (const TaskTraits& traits : task_table()) task.choices.push_back(traits.spellings[0]);
   t.text("chat-template", &Options::chat_template, "FILE",
          "template (Jinja) that writes conversations, for --task chat and dpo (default: the "

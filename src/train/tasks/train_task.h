@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/errors.h"
 #include "data/labelled/labelled_file.h"
 
 namespace brrr::train {
