@@ -1,5 +1,5 @@
-// brrr eval: loss and perplexity of a language model on any text or shards; how good a model with a
-// task is on a file of texts and labels.
+// brrr eval: loss and perplexity of a language model on a text or shards; loss and metrics of a
+// model with a task on a file of texts and labels or on pictures.
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ namespace {
 struct Source {
   io::TokenSource tokens;
   std::string description;
-  int64_t bytes = 0;  // of the text; 0 for shards
+  int64_t bytes = 0;  // size of the text; 0 for shards
 
   std::string identity() const {
     return fmt::format("{} ({})", tokens.fingerprint(), counted(tokens.tokens(), "token"));
@@ -51,8 +51,8 @@ std::string identity_of(const io::LabelledFile& file) {
   return fmt::format("{} ({})", counted(std::ssize(file.rows), "row"), crc_text(crc));
 }
 
-// A text that cannot fit with its tokens is refused before it is read. Only what is certain counts:
-// how few tokens a vocabulary needs is not known.
+// Refuses a text that cannot fit into memory with its tokens, before it is read. Tokens are counted
+// only if each byte is one; otherwise their number is not known yet.
 void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
                 const MemoryLimit& limit) {
   int64_t bytes = 0;
@@ -62,7 +62,8 @@ void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
   const int64_t ids = tokenizer.kind() == "byte" ? bytes * int64_t{sizeof(int32_t)} : 0;
   const int64_t now = resident_memory().needed(), needed = now + bytes + ids;
   if (needed <= limit.bytes) return;
-  // Less than the program alone: the refusal of the model then names what would do.
+  // The limit is below the size of the program alone. The model is going to be refused with a limit
+  // that suffices.
   constexpr int64_t kLittle = int64_t{8} << 20;
   if (limit.bytes < now && bytes <= kLittle) return;
   throw UserError(
@@ -93,7 +94,7 @@ Source open_source(const infer::EvalOptions& options, const io::Tokenizer& token
           static_cast<int64_t>(corpus.text.size())};
 }
 
-/// Progress that appears with its first step.
+/// A progress bar that appears with its first step.
 class EvalProgress {
  public:
   explicit EvalProgress(const infer::EvalOptions& options) : is_plain_(options.disable_tqdm) {}
@@ -149,7 +150,7 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   const double bits = r.loss * static_cast<double>(r.tokens) / std::log(2.0);
   if (options.json) {
     nlohmann::ordered_json j;
-    j["loss"] = r.loss;  // null where it is no finite number
+    j["loss"] = r.loss;  // null if it is not finite
     j["perplexity"] = r.perplexity;
     j["tokens"] = r.tokens;
     if (!r.fault.empty()) j["reason"] = r.fault;
@@ -173,7 +174,7 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   return 0;
 }
 
-/// Each label with its precision, recall and F1, as columns.
+/// Prints a row for each label with its precision, recall and F1.
 void print_labels(const std::vector<io::LabelScore>& labels) {
   constexpr size_t kMostShown = 50, kWidest = 40;
   size_t width = 5;
@@ -189,7 +190,7 @@ void print_labels(const std::vector<io::LabelScore>& labels) {
     fmt::print("and {} more (--json has all)\n", labels.size() - kMostShown);
 }
 
-/// A row for each label, a column for each prediction.
+/// Prints a matrix with a row for each label and a column for each prediction.
 void print_confusion(const std::vector<std::vector<int64_t>>& confusion,
                      const std::vector<std::string>& labels) {
   constexpr size_t kMostShown = 12, kWidest = 16;
@@ -239,7 +240,7 @@ nlohmann::ordered_json evaluation_json(const infer::TaskEvaluation& r,
   return j;
 }
 
-/// Says the notes, and the result on standard output.
+/// Prints the notes, and the result on standard output.
 int say_evaluation(const infer::EvalOptions& options, const infer::TaskEvaluation& r,
                    const io::ModelFolder& model, const std::string& what,
                    const std::string& source) {
@@ -364,7 +365,7 @@ int eval_pictures(const infer::EvalOptions& options, const io::ModelFolder& mode
   return say_evaluation(options, r, model, "pictures", set->what());
 }
 
-/// Options that do nothing for a model are refused.
+/// Refuses options that have no effect on a model of this kind.
 void check_options_for(const infer::EvalOptions& o, models::Head head, const std::string& model) {
   const bool has_labels = head == models::Head::classes || head == models::Head::values ||
                           head == models::Head::token_classes;
@@ -384,7 +385,7 @@ void check_options_for(const infer::EvalOptions& o, models::Head head, const std
     refuse("mlm-probability");
 }
 
-/// The model that --model names; one for pictures has no tokenizer.
+/// Opens the model that --model names, without a tokenizer if it is a model for pictures.
 std::unique_ptr<io::ModelFolder> open_evaluated(const infer::EvalOptions& options) {
   const fs::path folder = find_named_model(options.model);
   const bool sees_pictures = io::read_definition(folder)->sees_pictures();

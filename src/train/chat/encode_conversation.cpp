@@ -13,8 +13,8 @@ namespace {
 
 using jinja::TextRange;
 
-/// The day that templates write who ask for it (strftime_now): always the same, so that a run that
-/// is resumed on another day has the same data. It is the one in the templates of Llama 3.
+/// The date for templates that call strftime_now. It is always the same, so that a run resumed on
+/// another day has the same data: the one in Llama 3's templates.
 std::tm day_of_training() {
   std::tm day{};
   day.tm_year = 2024 - 1900;
@@ -25,20 +25,19 @@ std::tm day_of_training() {
   return day;
 }
 
-/// Ids, and the bytes of the text that each stands for.
+/// Ids and the range of the text that each of them stands for.
 struct PlacedIds {
   std::vector<int32_t> ids;
   std::vector<TextRange> ranges;
 };
 
-/// Walks through a text along the texts of its ids.
+/// Encodes a text and finds the range of each id by following their decoded texts.
 class Placer {
  public:
   Placer(const io::Tokenizer& tokenizer, std::string_view text)
       : tokenizer_(tokenizer), text_(text) {}
 
-  /// The ids with their places; nothing if they do not spell the text, because the tokenizer
-  /// normalizes it.
+  /// Returns nothing if the ids do not spell the text, because the tokenizer normalizes it.
   std::optional<PlacedIds> place() {
     PlacedIds placed{tokenizer_.encode(text_), {}};
     io::DecodeState state;
@@ -60,8 +59,8 @@ class Placer {
   }
 
  private:
-  /// Moves behind the text of an id. Tokenizers of the Llama family put a space before the text and
-  /// behind special tokens; such a space belongs to the character that follows.
+  /// Advances by the decoded text of an id. Tokenizers of the Llama family insert a space before
+  /// the text and after special tokens; such a space gets the range of the character that follows.
   std::optional<TextRange> advance(std::string_view piece) {
     const std::string_view rest = text_.substr(at_);
     const bool is_added = !rest.starts_with(piece) && piece.starts_with(' ');
@@ -87,13 +86,14 @@ class Placer {
   std::map<int32_t, bool> takes_spaces_;  // by id
 };
 
-/// Marks the ids that lie in a range, in part or as a whole.
+/// Marks the ids that overlap a range.
 void mark_placed(const PlacedIds& placed, const TextRange& range, std::vector<uint8_t>& learnt) {
   for (size_t i = 0; i < placed.ids.size(); ++i)
     if (placed.ranges[i].begin < range.end && placed.ranges[i].end > range.begin) learnt[i] = 1;
 }
 
-/// The number of ids of the text's first `bytes`, which have to be the first ids of the whole.
+/// Returns the number of ids of the text's first `bytes`. Throws UserError unless they are the
+/// first ids of the whole text.
 size_t ids_before(const io::Tokenizer& tokenizer, std::string_view text, size_t bytes,
                   const std::vector<int32_t>& whole) {
   const std::vector<int32_t> ids = tokenizer.encode(text.substr(0, bytes));
@@ -107,8 +107,8 @@ size_t ids_before(const io::Tokenizer& tokenizer, std::string_view text, size_t 
 
 bool is_system(const io::ChatMessage& m) { return m.role == "system" || m.role == "developer"; }
 
-/// The text that an answer adds, where a template marks none: the difference between the text that
-/// asks for it and the text with it.
+/// Finds an answer if the template does not mark it: the difference between the text that asks for
+/// the answer and the text with it.
 TextRange range_of_answer(const io::ChatTemplate& chat, const std::vector<io::ChatMessage>& all,
                           size_t answer, const jinja::Value& tools, const std::string& whole) {
   const auto begin = all.begin();
@@ -178,7 +178,7 @@ std::string ConversationEncoder::question_of(const Conversation& c) const {
 }
 
 bool learns(const EncodedConversation& e) {
-  // The first id is no target.
+  // The first id cannot be a target.
   return std::find(e.learnt.begin() + std::min<int64_t>(1, std::ssize(e.learnt)), e.learnt.end(),
                    1) != e.learnt.end();
 }
@@ -199,7 +199,7 @@ std::vector<EncodedConversation> ConversationEncoder::encode(const Conversation&
     parts.push_back(std::move(all));
     return parts;
   }
-  // Exchanges: a turn of the user with all that follows it. Those of a prompt stay together.
+  // An exchange is a turn of the user with the turns that follow it. A prompt is not divided.
   const auto& m = c.messages;
   size_t system = 0;
   while (system < m.size() && is_system(m[system])) ++system;
