@@ -35,7 +35,7 @@ std::optional<int64_t> field(std::string_view text, std::string_view key) {
 /// A control group with a limit on memory.
 struct Group {
   int64_t limit = 0;
-  int64_t others = 0;  // charged to it, not reclaimable and not ours
+  int64_t others = 0;  // bytes of other processes that cannot be reclaimed
 };
 
 std::vector<Group> groups(const fs::path& root) {
@@ -47,7 +47,7 @@ std::vector<Group> groups(const fs::path& root) {
     const auto limit = number(read_or_empty(folder / limit_file));
     if (!limit || *limit <= 0 || (installed > 0 && *limit >= installed)) return;
     const int64_t usage = number(read_or_empty(folder / usage_file)).value_or(0);
-    // The page cache less what lies in shared memory and in tmpfs, which nobody can take back.
+    // The page cache, less shared memory and tmpfs, which cannot be reclaimed.
     const std::string stat = read_or_empty(folder / "memory.stat");
     const int64_t files = field(stat, prefix + "inactive_file").value_or(0) +
                           field(stat, prefix + "active_file").value_or(0);
@@ -69,7 +69,7 @@ std::vector<Group> groups(const fs::path& root) {
     if (controllers.empty())
       climb(root / "sys/fs/cgroup", path, [&](const fs::path& folder) {
         look(folder, "memory.max", "memory.current", "");
-        look(folder, "memory.high", "memory.current", "");  // above it everything crawls
+        look(folder, "memory.high", "memory.current", "");  // processes are throttled above it
       });
     else if (controllers == "memory")
       climb(root / "sys/fs/cgroup/memory", path, [&](const fs::path& folder) {
@@ -79,19 +79,31 @@ std::vector<Group> groups(const fs::path& root) {
   return found;
 }
 
-/// The heap, stacks and shared memory of a process, by its /proc/PID/status.
+/// The heap, stacks and shared memory of a process, from its /proc/PID/status.
 int64_t anonymous_bytes(std::string_view status) {
   return field(status, "RssAnon").value_or(0) + field(status, "RssShmem").value_or(0);
 }
 
-/// Resident bytes of the mapped files of which no part may be executed.
-int64_t mapped_inputs() {
+/// Resident and mapped bytes of files, by /proc/self/smaps.
+struct MappedFiles {
+  int64_t inputs = 0;                       // resident, of files of which no part is executable
+  int64_t program = 0, program_mapped = 0;  // of the file with this function
+};
+
+MappedFiles mapped_files() {
   struct File {
-    int64_t resident = 0;
-    bool executable = false;
+    int64_t resident = 0, mapped = 0;
+    bool executable = false, has_own_code = false;
   };
+  const auto own_code = reinterpret_cast<uintptr_t>(&mapped_files);
   std::map<std::string, File, std::less<>> files;
   File* current = nullptr;
+  const auto kilobytes = [](std::string_view text) { return number(text).value_or(0) * 1024; };
+  const auto address = [](std::string_view text) {
+    uintptr_t value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    return value;
+  };
   // "7f..-7f.. r-xp 00000000 08:01 123   /usr/lib/libc.so.6", then fields with a colon.
   each_line(read_or_empty("/proc/self/smaps"), [&](std::string_view line) {
     const size_t dash = line.find('-'), space = line.find(' ');
@@ -100,18 +112,22 @@ int64_t mapped_inputs() {
     if (heading) {
       const size_t path = line.find('/', space);
       current = path == line.npos ? nullptr : &files[std::string(line.substr(path))];
-      if (current != nullptr && line.size() > space + 3)
-        current->executable |= line[space + 3] == 'x';
+      if (current == nullptr) return;
+      if (line.size() > space + 3) current->executable |= line[space + 3] == 'x';
+      current->has_own_code |= address(line.substr(0, dash)) <= own_code &&
+                               own_code < address(line.substr(dash + 1, space - dash - 1));
     } else if (current != nullptr) {
-      if (line.starts_with("Rss:")) current->resident += number(line.substr(4)).value_or(0) * 1024;
-      if (line.starts_with("Anonymous:"))
-        current->resident -= number(line.substr(10)).value_or(0) * 1024;
+      if (line.starts_with("Size:")) current->mapped += kilobytes(line.substr(5));
+      if (line.starts_with("Rss:")) current->resident += kilobytes(line.substr(4));
+      if (line.starts_with("Anonymous:")) current->resident -= kilobytes(line.substr(10));
     }
   });
-  int64_t bytes = 0;
-  for (const auto& [path, file] : files)
-    if (!file.executable) bytes += file.resident;
-  return bytes;
+  MappedFiles all;
+  for (const auto& [path, file] : files) {
+    if (!file.executable) all.inputs += file.resident;
+    if (file.has_own_code) all.program = file.resident, all.program_mapped = file.mapped;
+  }
+  return all;
 }
 
 }  // namespace
@@ -192,8 +208,11 @@ ResidentMemory resident_memory() {
   ResidentMemory m;
   m.anonymous = anonymous_bytes(status);
   m.code = field(status, "RssFile").value_or(0);
-  m.inputs = std::min(m.code, mapped_inputs());
+  const MappedFiles files = mapped_files();
+  m.inputs = std::min(m.code, files.inputs);
   m.code -= m.inputs;
+  m.program = std::min(m.code, files.program);
+  m.program_mapped = files.program_mapped;
   m.peak = field(status, "VmHWM").value_or(m.total());
   return m;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The other processes that a launcher started with this one.
+// Connects a verb with the other ranks that a launcher started, and divides its work among them.
 
 #include <cstdint>
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace brrr::cli {
 
-/// train::join_ranks(); of several ranks, only the first one talks to people.
+/// Calls train::join_ranks() and silences all ranks but rank 0.
 std::shared_ptr<Communicator> join_ranks(train::TrainOptions& options);
 
 /// Connects this process with the other ranks of a verb other than `train`, and silences all ranks
-/// but rank 0. Null: the process is alone.
+/// but rank 0. Returns null if there are no others.
 std::shared_ptr<Communicator> join_to_share_work(int64_t threads);
-/// Rethrows what ended this rank; if that is not a SharedError, it is printed whatever the rank,
-/// and ends the others.
+/// Rethrows the current exception. Unless it is a SharedError, it is printed on every rank that has
+/// it, and ends the other ranks.
 [[noreturn]] void rethrow_of_rank(Communicator& communicator);
 
 /// Compares what `identify` returns on each rank, a text that identifies `what` ("data"). Called by
@@ -30,11 +30,12 @@ void check_same_files(Communicator* communicator, std::string_view what,
 void check_same_models(Communicator* communicator, const io::ModelFolder& model,
                        const std::string& device);
 
-/// Runs a verb whose work the ranks of a launcher divide; null: the process is alone. Only rank 0
-/// prints and writes files: what the others print goes nowhere, except an error that rank 0 does
-/// not have, too. `open(communicator)` returns a pointer to what `run` gets; it exchanges
-/// nothing, and if it throws a UserError on any rank, all throw it. `run` is called on all ranks
-/// with the same data, so that they fail alike, and returns the exit code. `threads`: of --threads.
+/// Runs a verb whose work is divided among the ranks of a launcher. Only rank 0 prints and writes
+/// files; the output of the others is discarded, except errors that rank 0 does not have. `open`
+/// gets the communicator (null if there are no other ranks) and returns a pointer to the argument
+/// of `run`. It must not exchange anything; if it throws a UserError on some rank, all ranks throw
+/// it. `run` is called on all ranks with the same data, so that they fail alike, and returns the
+/// exit code. `threads`: the value of --threads.
 template <typename Open, typename Run>
 int share_work(int64_t threads, Open&& open, Run&& run) {
   const std::shared_ptr<Communicator> communicator = join_to_share_work(threads);

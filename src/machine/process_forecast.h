@@ -19,14 +19,14 @@ inline constexpr int64_t kThreadBytes = int64_t{48} << 10;
 inline constexpr int64_t kVariesBetweenRuns = int64_t{1} << 20;
 
 struct ProcessForecast {
-  int64_t program = 0;      // the program, libraries, tokenizer, tokens, compiled graphs
-  int64_t peak_before = 0;  // the most that was resident until now: a text being tokenised
+  int64_t program = 0;      // resident code, tokenizer, tokens and compiled graphs
+  int64_t peak_before = 0;  // peak until now, such as during tokenisation
   int64_t arena = 0;
   int64_t packing = 0;  // packed operands of products, see backend/cpu/products/packing.h
-  int64_t batches = 0;  // of the loaders
-  int64_t threads = 0;  // stacks of the team and of the loaders
-  int64_t logging = 0;  // curves of the run, and choosing the tokens of samples
-  int64_t ranks = 0;    // what travels between ranks, and shards gathered for a checkpoint
+  int64_t batches = 0;  // batches of the loaders
+  int64_t threads = 0;  // stacks of compute and loader threads
+  int64_t logging = 0;  // curves of the run, and sampling of tokens
+  int64_t ranks = 0;    // communication buffers, and shards gathered for a checkpoint
   int64_t code = 0;     // pages of the program and its libraries that are not resident yet
   // Pages of memory-mapped inputs (shards). The system can reclaim them, so they count as resident
   // but not as needed.
@@ -41,8 +41,8 @@ struct ProcessForecast {
   int64_t resident() const { return needed() + mapped; }
 };
 
-/// Forecast of a process that runs compiled programs: the memory that it has `now`, before
-/// compiling them, and what they take besides their arena.
+/// Forecast of a process that runs compiled programs. `now` was measured before they were compiled;
+/// what they need besides their arena is added.
 ProcessForecast forecast_running(std::span<const Graph* const> programs, const ResidentMemory& now,
                                  bool on_device);
 

@@ -15,15 +15,16 @@
 namespace brrr::train {
 namespace {
 
-// Measured on x86-64 Linux with glibc.
-constexpr int64_t kLoaderBytes = int64_t{8} << 10;    // what a worker of a loader does
-constexpr int64_t kSavingBytes = int64_t{640} << 10;  // writing a checkpoint
-constexpr int64_t kLiveBytes = int64_t{3} << 20;      // the live page, its server and its meter
-constexpr int64_t kChoiceBytes = 16;                  // of a token that a sampler chooses among
-constexpr int64_t kPointBytes = 48;                   // of a logged step, in curves and in pictures
-constexpr int64_t kEvalLoaderBatches = 4;             // of a loader with one worker, two ahead
+// Bytes, measured on x86-64 Linux with glibc.
+constexpr int64_t kLoaderBytes = int64_t{8} << 10;    // for each worker of a loader
+constexpr int64_t kSavingBytes = int64_t{640} << 10;  // for writing a checkpoint
+constexpr int64_t kLiveBytes = int64_t{3} << 20;      // for the live page, its server and its meter
+constexpr int64_t kChoiceBytes = 16;                  // for each token that a sampler chooses among
+constexpr int64_t kPointBytes = 48;                 // for each logged step, in curves and pictures
+constexpr int64_t kFaultBytes = int64_t{64} << 10;  // that a page fault maps of a file
+// Batches in memory: a loader with one worker reads two ahead.
+constexpr int64_t kEvalLoaderBatches = 4;
 constexpr int64_t kMostRanksOfAHost = 128;
-constexpr int64_t kFaultBytes = int64_t{64} << 10;  // that one access to a mapped file brings in
 
 std::vector<const Graph*> graphs_of(const Session& session) {
   std::vector<const Graph*> graphs;
@@ -31,7 +32,8 @@ std::vector<const Graph*> graphs_of(const Session& session) {
   return graphs;
 }
 
-// Windows fall anywhere in the shards, and each brings its neighbourhood in.
+// Expected bytes of shards that become resident: each window lies anywhere in the shards, and its
+// page faults map the surrounding pages as well.
 int64_t touched(int64_t file_bytes, double windows, int64_t context) {
   if (file_bytes == 0) return 0;
   const double bytes = static_cast<double>(file_bytes);
@@ -39,7 +41,7 @@ int64_t touched(int64_t file_bytes, double windows, int64_t context) {
   return static_cast<int64_t>(bytes * -std::expm1(-windows * each / bytes));
 }
 
-/// The bytes of a batch: "tokens", "targets" and what else a model reads.
+/// The bytes of a batch: "tokens", "targets" and the model's other inputs.
 int64_t batch_bytes(const Graph& graph) {
   int64_t bytes = 0;
   for (const NodeId id : graph.inputs(InputKind::data))
@@ -47,7 +49,7 @@ int64_t batch_bytes(const Graph& graph) {
   return bytes;
 }
 
-/// As open_transport() chooses; a plan without a launcher is for one host.
+/// Whether open_transport() would choose MPI. A plan without a launcher is for one host.
 bool goes_by_mpi(const TrainOptions& o) {
   const RankPlace place = find_place();
   return o.comm == "mpi" || place.local_ranks < place.ranks;
@@ -73,7 +75,7 @@ machine::ProcessForecast forecast_process(const TrainOptions& o, const Session& 
   if (compiled) f.program = now.needed();
   f.arena = is_on_device ? 0 : arena.total();
   const int64_t row = batch_bytes(session.step_program().graph()) / o.batch_size;
-  // Those ahead, one in the hands of each worker, and the current one.
+  // The batches that are read ahead, one that each worker is making, and the current one.
   const int64_t loader_batches = o.dataloader_num_workers * (o.dataloader_prefetch_factor + 1) + 1;
   f.batches = row * ((loader_batches + o.gradient_accumulation_steps) * o.batch_size +
                      kEvalLoaderBatches * o.eval_batch_size) +

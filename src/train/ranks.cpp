@@ -10,7 +10,7 @@
 namespace brrr::train {
 namespace {
 
-/// Whether ranks may have other values: of what one process does for itself.
+/// Whether ranks may have different values of an option, because it concerns one process only.
 bool may_differ(const OptionTable<TrainOptions>::Row& row) {
   for (const char* name :
        {"threads", "comm", "rank-timeout", "device", "dataloader-num-workers",

@@ -1,4 +1,4 @@
-// Where a resumed run goes on.
+// Finds the run and the checkpoint that --resume goes on from.
 
 #include <algorithm>
 
@@ -24,8 +24,8 @@ std::vector<fs::path> places(const std::vector<std::string>& names) {
   return all;
 }
 
-/// The first option given now that is of another run than the one that `recorded` started; "":
-/// none.
+/// Returns the first option that is given now and contradicts the recorded ones, so that another
+/// run must be meant; "" if there is none.
 std::string differing_option(const TrainOptions& recorded, const TrainOptions& now) {
   for (const auto& row : train_option_table().rows()) {
     if (!row.get || !now.was_given(row.name)) continue;
@@ -42,8 +42,8 @@ std::string differing_option(const TrainOptions& recorded, const TrainOptions& n
   return "";
 }
 
-/// The run in a folder of runs that --resume means: the newest that something is left of. Throws
-/// UserError (exit 2) with the choice where the options are of another.
+/// Returns the newest resumable run in a folder of runs. Throws UserError (exit 2) with a list of
+/// runs if the options contradict those of that run.
 RunSummary run_to_resume(const TrainOptions& options, const fs::path& folder) {
   const std::vector<RunSummary> candidates = resumable(list_runs(folder));
   if (candidates.empty())
@@ -67,7 +67,7 @@ RunSummary run_to_resume(const TrainOptions& options, const fs::path& folder) {
               candidates.size() > kMost ? "; `brrr runs` lists all" : "");
 }
 
-// The run folder that a checkpoint stands in.
+/// Returns the run folder that contains a checkpoint.
 fs::path run_of(const fs::path& checkpoint) {
   const fs::path run = checkpoint.has_parent_path() ? checkpoint.parent_path() : fs::path(".");
   const bool is_named_so = checkpoint.filename().string().starts_with("checkpoint-");
@@ -88,7 +88,7 @@ void refuse_other_folder(const TrainOptions& options, const fs::path& run) {
       run.string(), options.output_dir);
 }
 
-/// For a run without a checkpoint.
+/// Refuses to resume a run without a checkpoint.
 [[noreturn]] void refuse_unsaved(const fs::path& run) {
   const fs::path record = run / "train_config.json";
   std::error_code ignored;
@@ -97,7 +97,7 @@ void refuse_other_folder(const TrainOptions& options, const fs::path& run) {
         "--resume: {} holds no run and no checkpoint; `brrr runs FOLDER` lists the runs in a "
         "folder",
         run.string());
-  const io::FolderLock lock(run, "training");  // of a run that still goes on, it says so
+  const io::FolderLock lock(run, "training");  // throws if the run is still active
   user_error(
       "--resume: {} stopped before its first checkpoint; begin it again: `{}`", run.string(),
       command_to_begin_again(options_from_json(read_file(record), record.string()), run.string()));
@@ -166,7 +166,7 @@ ResumePoint find_resume_point(const TrainOptions& options) {
       user_error("--resume: the run folder {} does not exist", run.string());
     if (run.empty()) run = "runs";
   }
-  // A folder that is named and a run's own, whatever state that is in, is the one that is meant.
+  // If the folder is a run itself, that run is meant, whatever its state.
   if (!is_run(run) &&
       (!list_runs(run).empty() || (options.resume == "true" && options.output_dir.empty()))) {
     found = run_to_resume(options, run);
@@ -189,7 +189,7 @@ ResumePoint find_resume_point(const TrainOptions& options) {
 
 ResumePoint shared_resume_point(const TrainOptions& options, Communicator* communicator) {
   if (communicator == nullptr) return find_resume_point(options);
-  std::optional<ResumePoint> own;  // of rank 0
+  std::optional<ResumePoint> own;  // set on rank 0
   Packed told(text_of_first(communicator, [&] {
     own = find_resume_point(options);
     Packed packed;

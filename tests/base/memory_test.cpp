@@ -110,6 +110,12 @@ TEST(Memory, OfThisProcess) {
   EXPECT_GT(m.anonymous, 100'000);
   EXPECT_GT(m.code, 100'000);
   EXPECT_GE(m.peak + (1 << 20), m.total());
+  // Most of a program is mapped, debug information is not.
+  const auto file = static_cast<int64_t>(fs::file_size("/proc/self/exe"));
+  EXPECT_GT(m.program, 0);
+  EXPECT_LE(m.program, m.code);
+  EXPECT_LE(m.program, m.program_mapped);
+  EXPECT_LE(m.program_mapped, file + (1 << 20));
 }
 
 TEST(Memory, MappedInputsAreApart) {

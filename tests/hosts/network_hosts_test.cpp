@@ -260,6 +260,27 @@ TEST_F(Hosts, WhatIsNoLossEndsAnElasticRun) {
   }
 }
 
+// MPICH's MPI_Finalize and its daemons wait without a limit for a host that was cut off.
+TEST_F(Hosts, MpichEndsWhenAHostIsCutOffAtTheEndOfARun) {
+  if (!NetworkHosts::has_mpich()) GTEST_SKIP() << "mpirun.mpich (package mpich) is not installed";
+  const NetworkHosts hosts(2, "1gbit");
+  Arguments args{"launch", "--hosts", hosts.addresses()};
+  const Arguments command = model("cut", {"--rank-timeout", "2"});
+  args.insert(args.end(), command.begin(), command.end());
+  Arguments before = hosts.on(0);  // a second PATH beside that of the test would not do
+  before.emplace_back("env");
+  for (const std::string& variable : hosts.environment_of_mpich()) before.push_back(variable);
+  const Child program(folder_.path(), args, {}, "/dev/null", before);
+  for (int i = 0; i < 6000 && program.is_running() && !fs::exists(path("cut") / "checksums.json");
+       ++i)
+    ::usleep(1000);
+  ASSERT_TRUE(fs::exists(path("cut") / "checksums.json")) << program.err();
+  hosts.set_link(1, false);
+  const double seconds = hosts.seconds_until_empty(40);
+  EXPECT_LT(seconds, 25) << program.err();
+  RecordProperty("seconds", fmt::format("{:.2f}", seconds));
+}
+
 // The exit code is that of a run of one process, whatever mpirun makes of the signal.
 TEST_F(Hosts, ASignalEndsARunWithItsExitCode) {
   const NetworkHosts hosts(2, "1gbit");

@@ -91,7 +91,9 @@ class NetworkHosts {
   /// `rate`: of each link, in each direction, in the words of tc.
   NetworkHosts(int hosts, const std::string& rate) : switch_("switch") {
     switch_.must_run("ip link add b0 type bridge && ip link set b0 up");
-    std::string agent = "#!/bin/sh\nhost=$1; shift\ncase $host in\n";
+    std::string agent =
+        "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\n"  // options of ssh
+        "host=$1; shift\ncase $host in\n";
     for (int host = 0; host < hosts; ++host) {
       owners_.push_back(std::make_unique<NamespaceOwner>(fmt::format("host{}", host)));
       const NamespaceOwner& owner = *owners_.back();
@@ -132,6 +134,19 @@ class NetworkHosts {
             "OMPI_MCA_btl_tcp_if_include=10.77.0.0/24",
             "OMPI_MCA_oob_tcp_if_include=10.77.0.0/24",
             "TMPDIR=" + folder_.path().string()};
+  }
+  /// Whether MPICH is installed beside Open MPI, as Debian does it.
+  static bool has_mpich() { return fs::exists("/usr/bin/mpirun.mpich"); }
+  /// The same for MPICH, whose programs come first in PATH.
+  std::vector<std::string> environment_of_mpich() const {
+    const fs::path programs = folder_ / "mpich";
+    fs::create_directories(programs);
+    fs::create_symlink("/usr/bin/mpirun.mpich", programs / "mpirun");
+    fs::create_symlink("/usr/bin/hydra_pmi_proxy", programs / "hydra_pmi_proxy");
+    const char* const path = std::getenv("PATH");
+    return {"HYDRA_LAUNCHER=ssh", "HYDRA_LAUNCHER_EXEC=" + agent_file().string(),
+            "HYDRA_IFACE=eth0",
+            fmt::format("PATH={}:{}", programs.string(), path == nullptr ? "/usr/bin" : path)};
   }
   /// The words before a command that is to run on a host.
   std::vector<std::string> on(int host) const {

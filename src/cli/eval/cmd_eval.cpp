@@ -26,7 +26,7 @@ namespace {
 struct Source {
   io::TokenSource tokens;
   std::string description;
-  int64_t bytes = 0;  // of the text; 0 for shards
+  int64_t bytes = 0;  // size of the text; 0 for shards
 
   std::string identity() const {
     return fmt::format("{} ({})", tokens.fingerprint(), counted(tokens.tokens(), "token"));
@@ -61,7 +61,8 @@ void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
   const int64_t ids = tokenizer.kind() == "byte" ? bytes * int64_t{sizeof(int32_t)} : 0;
   const int64_t now = resident_memory().needed(), needed = now + bytes + ids;
   if (needed <= limit.bytes) return;
-  // Below the memory of the program itself, the refusal of the model names the smallest budget.
+  // The limit is below the size of the program alone. The model is going to be refused with a limit
+  // that suffices.
   constexpr int64_t kLittle = int64_t{8} << 20;
   if (limit.bytes < now && bytes <= kLittle) return;
   throw UserError(
@@ -144,7 +145,7 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   return 0;
 }
 
-/// Each label with its precision, recall and F1, as columns.
+/// Prints a row for each label with its precision, recall and F1.
 void print_labels(const std::vector<io::LabelScore>& labels) {
   constexpr size_t kMostShown = 50, kWidest = 40;
   size_t width = 5;
@@ -160,7 +161,7 @@ void print_labels(const std::vector<io::LabelScore>& labels) {
     fmt::print("and {} more (--json has all)\n", labels.size() - kMostShown);
 }
 
-/// A row for each label, a column for each prediction.
+/// Prints a matrix with a row for each label and a column for each prediction.
 void print_confusion(const std::vector<std::vector<int64_t>>& confusion,
                      const std::vector<std::string>& labels) {
   constexpr size_t kMostShown = 12, kWidest = 16;
@@ -212,7 +213,7 @@ nlohmann::ordered_json evaluation_json(const infer::TaskEvaluation& r,
   return j;
 }
 
-/// Says the notes, and the result on standard output.
+/// Prints the notes, and the result on standard output.
 int say_evaluation(const infer::EvalOptions& options, const infer::TaskEvaluation& r,
                    const io::ModelFolder& model, const std::string& what,
                    const std::string& source) {
@@ -371,7 +372,7 @@ void check_options_for(const infer::EvalOptions& o, models::Head head, const std
     refuse("mlm-probability");
 }
 
-/// The model that --model names; one for pictures has no tokenizer.
+/// Opens the model that --model names, without a tokenizer if it is a model for pictures.
 std::unique_ptr<io::ModelFolder> open_evaluated(const infer::EvalOptions& options) {
   const fs::path folder = find_named_model(options.model);
   const bool sees_pictures = io::read_definition(folder)->sees_pictures();

@@ -45,7 +45,8 @@ const OptionTable<LaunchOptions>& launch_table() {
   return table;
 }
 
-/// The verb to start, as ours; it has to exist.
+/// The command line to start, with the verb's name in Brrr. Throws UserError (usage) if there is no
+/// such verb.
 std::vector<std::string> checked_command(std::vector<std::string> words) {
   if (words.empty())
     usage_error(
@@ -68,8 +69,8 @@ std::vector<std::string> checked_command(std::vector<std::string> words) {
   return words;
 }
 
-/// The options of a command line that begins with `train`; nothing for other verbs, and where the
-/// ranks will refuse them.
+/// Returns the options of a command line that begins with `train`; nothing for other verbs and for
+/// options that the ranks will refuse.
 std::optional<train::TrainOptions> train_options_of(const std::vector<std::string>& command) {
   if (command[0] != "train") return std::nullopt;
   const auto train = std::ranges::find(commands(), "train", &Command::name);
@@ -94,7 +95,7 @@ int run_launch(const Arguments& args) {
     usage_error("--elastic starts lost ranks of `brrr train` again; {} has no step to go on from",
                 command[0]);
   const std::optional<train::TrainOptions> train = train_options_of(command);
-  // It may stand among the options of train, which are those of `train --ranks N --elastic`.
+  // The option may also follow the verb, because `train --ranks N --elastic` has it, too.
   const bool is_given = std::ranges::any_of(
       args.given, [](const auto& g) { return canonical_key(g.first) == "max-restarts"; });
   if (train && !is_given) options.max_restarts = train->max_restarts;

@@ -30,11 +30,13 @@
 namespace brrr::cli {
 namespace {
 
-/// Seconds for all ranks to come together, for mpirun to end after rank 0 did, for rank 0 to end
-/// after mpirun did, and for a host to start a program that does nothing.
-constexpr double kJoin = 60, kEndAfterRank = 10, kEndAfterMpirun = 3, kAnswer = 10;
+// Time limits in seconds:
+constexpr double kJoin = 60;           // for all ranks to connect
+constexpr double kEndAfterRank = 10;   // for mpirun to end after rank 0
+constexpr double kEndAfterMpirun = 3;  // for rank 0 to end after mpirun
+constexpr double kAnswer = 10;         // for a host to start a program that does nothing
 
-/// A program whose output nobody wants to see.
+/// Starts a program that reads nothing and whose output is discarded.
 pid_t start_silent(const std::vector<std::string>& words, const LauncherSignals& signals) {
   const pid_t parent = ::getpid(), child = ::fork();
   if (child != 0) return child;
@@ -81,7 +83,7 @@ class HostsLaunch {
     int ends[2] = {-1, -1};
     if (::pipe2(ends, O_CLOEXEC) != 0)
       throw std::system_error(errno, std::generic_category(), "cannot start mpirun");
-    const std::string path = memory().path();  // which names this process
+    const std::string path = memory().path();  // names this process, so the child cannot ask
     mpirun_ = start_mpirun(signals_, [&] {
       ::dup2(ends[1], STDERR_FILENO);
       ::setenv("BRRR_LAUNCHER_MEMORY", path.c_str(), 1);
@@ -90,7 +92,7 @@ class HostsLaunch {
     ::close(ends[1]);
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     const Stopwatch since_start;
-    std::optional<Stopwatch> since_end;  // of rank 0
+    std::optional<Stopwatch> since_end;  // since rank 0 ended
     while (::waitpid(mpirun_, &status_, WNOHANG) != mpirun_) {
       pollfd events[] = {{.fd = signals_.descriptor(), .events = POLLIN, .revents = 0},
                          {.fd = ends[0], .events = POLLIN, .revents = 0}};
@@ -128,7 +130,8 @@ class HostsLaunch {
     return state == 0 || state == 'Z' || memory().end() != LauncherMemory::End::unknown;
   }
 
-  /// Rank 0 holds the lock of the run's folder; mpirun may have been killed before it.
+  /// Waits for rank 0, which may outlive an mpirun that was killed and holds the lock of the run's
+  /// folder.
   void await_end_of_rank() const {
     const int32_t process = memory().joined_process();
     if (process == 0) return;
@@ -139,8 +142,8 @@ class HostsLaunch {
 
   // ---- what happened
 
-  /// The rank that was lost and how; nothing where the run ended for a reason that would end it
-  /// again.
+  /// Describes the rank that was lost and how. Returns nothing if the run ended for a reason that
+  /// would end it again.
   std::optional<std::string> what_was_lost() const {
     const int code = code_of(status_);
     if (code == 0 || code == static_cast<int>(ExitCode::kUsage) || signals_.last() != 0) return {};
@@ -154,19 +157,19 @@ class HostsLaunch {
     if (code == static_cast<int>(ExitCode::kNoMemory) && restarts_.has_begun())
       return "a rank ran out of memory";
     if (memory().end() == LauncherMemory::End::failed) return {};
-    // Where all is done, the ranks that are started again find nothing to do.
+    // If the run was complete, the restarted ranks find nothing to do.
     if (is_stuck_) return "mpirun did not end after rank 0";
     if (WIFSIGNALED(status_)) return lost_by_signal("mpirun", WTERMSIG(status_));
     if (code == static_cast<int>(kLostRankExit)) return "a rank lost the others";
     if (output_.lost_a_daemon()) return "the daemon of mpirun on a host ended";
-    // MPICH says on standard output which process a signal ended.
+    // MPICH reports the signal on standard output, which is not read here.
     if (code > 128 + kMostSignals) return fmt::format("mpirun ended with code {}", code);
     if (code > 128) return lost_by_signal("a rank", code - 128);
     return {};
   }
 
   std::string name_of(const MpirunOutput::Killed& killed) const {
-    // Open MPI 4.1 often has no process number of a rank that ran beside mpirun.
+    // Open MPI 4.1 often lacks the process number of a rank on mpirun's own host.
     const int64_t process =
         killed.process == 0 && killed.rank == 0 ? memory().joined_process() : killed.process;
     const std::string name = fmt::format("rank {} on {}", killed.rank, killed.host);
@@ -198,7 +201,7 @@ class HostsLaunch {
                                          silent.size() == 1 ? "is" : "are")};
   }
 
-  /// Which hosts start a program that mpirun gives them, as they are to start ranks.
+  /// Asks each host to start a program by mpirun, as it would start ranks; returns which ones did.
   std::vector<bool> ask_hosts() {
     std::vector<pid_t> asked(plan_.hosts.size());
     std::vector<bool> answers(plan_.hosts.size());
@@ -228,7 +231,7 @@ class HostsLaunch {
     return answers;
   }
 
-  /// As they were recorded, or, before that, as the command line says.
+  /// The options as the run recorded them, or those of the command line if it has not done so yet.
   train::TrainOptions options_of_run() const {
     train::TrainOptions options = plan_.options;
     fs::path folder = memory().folder();
@@ -238,7 +241,7 @@ class HostsLaunch {
       if (folder.empty()) return options;
       const fs::path record = folder / "train_config.json";
       return train::options_from_json(read_file(record), record.string());
-    } catch (const UserError&) {  // the ranks will say it
+    } catch (const UserError&) {  // the ranks will report the error
       return options;
     }
   }
@@ -250,8 +253,8 @@ class HostsLaunch {
   MpirunOutput output_;
   LauncherSignals signals_;
   pid_t mpirun_ = 0;
-  int status_ = 0;  // of mpirun, when it has ended
-  // It was killed because the ranks did not come together, or because it outlived rank 0.
+  int status_ = 0;  // of mpirun, from waitpid()
+  // Whether mpirun was killed because the ranks did not connect, or because it outlived rank 0.
   bool is_too_late_ = false, is_stuck_ = false;
 };
 
@@ -264,13 +267,13 @@ int run_elastic_hosts(ElasticHosts plan) {
                 options.ranks);
   train::ElasticStart start;
   start.is_elastic = start.is_on_several_hosts = true;
-  train::options_of_rank(options, start);  // refuses what is for one host
+  train::options_of_rank(options, start);  // refuses options that need ranks of one host
   if (options.peer_checkpoint_steps < 0)
     tell(
         "note: peer checkpoints are for ranks of one host; lost ranks go on from the checkpoints "
         "of --save-steps\n");
   const auto ranks = static_cast<uint64_t>(total_ranks(plan.hosts));
-  // Fewer ranks are to give the bits of these.
+  // Fix the number of slots, so that fewer ranks later give the same bits.
   if (!options.wants_resume() && options.deterministic_ranks == 0 && ranks > 1 &&
       std::has_single_bit(ranks)) {
     plan.command.push_back(fmt::format("--deterministic-ranks={}", ranks));

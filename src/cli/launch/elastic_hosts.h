@@ -1,6 +1,6 @@
 #pragma once
-// `brrr launch --elastic --hosts`: mpirun is started again after a rank or a host was lost, with
-// the hosts that answer, from the newest checkpoint on disk.
+// `brrr launch --elastic --hosts`: starts mpirun again after a rank or a host was lost. The ranks
+// run on the hosts that answer and go on from the newest checkpoint on disk.
 
 #include <cstdint>
 #include <string>
@@ -12,14 +12,14 @@
 namespace brrr::cli {
 
 struct ElasticHosts {
-  std::vector<HostRanks> hosts;      // the first is this one
-  std::vector<std::string> command;  // `train` and what follows it
-  train::TrainOptions options;       // which that means
+  std::vector<HostRanks> hosts;      // this host first
+  std::vector<std::string> command;  // `train` and its arguments
+  train::TrainOptions options;       // the options that `command` gives
   int64_t max_restarts = 0;
 };
 
-/// Passes signals on, and returns the exit code of the last mpirun, 128 + N where signal N ended
-/// it. Throws UserError (usage) for options that do not go with several hosts.
+/// Runs the plan and passes signals on. Returns the exit code of the last mpirun, or 128 + N if
+/// signal N ended the run. Throws UserError (usage) for options that need ranks of one host.
 int run_elastic_hosts(ElasticHosts plan);
 
 }  // namespace brrr::cli

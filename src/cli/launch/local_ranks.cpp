@@ -29,29 +29,29 @@
 namespace brrr::cli {
 namespace {
 
-/// What is kept of a rank's output: its end.
+/// Bytes that are kept of the end of a rank's output.
 constexpr size_t kKeptBytes = 32 << 10;
-/// Seconds after the first failure: a stopped process is killed, the others are asked to end, and
-/// killed.
-constexpr double kKillStopped = 1, kAskToEnd = 2, kKillAll = 8;
-/// The same after a rank was lost that is started again: the others have nothing to finish.
-constexpr double kKillLost = 0.1;
+// Seconds after the first failure until
+constexpr double kKillStopped = 1;  // stopped ranks are killed
+constexpr double kAskToEnd = 2;     // the others are asked to end
+constexpr double kKillAll = 8;      // the others are killed
+constexpr double kKillLost = 0.1;   // the others are killed, if all ranks are started again
 
 struct Rank {
   pid_t pid = 0;
-  int output = -1;  // where its output comes from; -1: nowhere
+  int output = -1;  // a pipe from the rank's output; -1: none
   std::string kept;
   bool lost_its_beginning = false;
-  std::optional<int> status;  // of waitpid(), once it has ended
-  int place_of_end = 0;       // the first to end has 1
+  std::optional<int> status;  // from waitpid(), once it has ended
+  int place_of_end = 0;       // 1 for the first rank to end
   bool is_asked_to_end = false;
-  bool is_killed = false, was_stopped = false;  // when it was killed
-  double stopped_seconds = 0;                   // without a break
+  bool is_killed = false, was_stopped = false;  // was_stopped: at the time when it was killed
+  double stopped_seconds = 0;                   // how long it has been stopped
 };
 
 bool is_stopped(pid_t pid) { return process_state(static_cast<int32_t>(pid)) == 'T'; }
 
-/// Binds the process to its rank's share of the processors; to none where ranks outnumber them.
+/// Binds the process to its rank's share of the processors, unless ranks outnumber processors.
 void bind_to_share(int rank, int ranks) {
   cpu_set_t all, share;
   CPU_ZERO(&share);
@@ -229,9 +229,10 @@ class Launch {
     });
   }
 
-  /// Ranks notice one that is stopped by themselves, but only after all have come together.
+  /// Kills ranks that have been stopped for too long. The other ranks notice them as well, but only
+  /// after all ranks have connected.
   void end_stopped_ranks() {
-    const double passed = std::min(step_.seconds(), 2.0);  // this process may have been stopped
+    const double passed = std::min(step_.seconds(), 2.0);  // more: this process was stopped itself
     step_.restart();
     for (Rank& rank : ranks_) {
       if (rank.status || has_stopped_for_long(rank)) continue;
@@ -264,7 +265,7 @@ class Launch {
     ::kill(rank.pid, number);
   }
 
-  /// What has come; of a lot, the end is kept.
+  /// Reads the pending output; of a long output, the end is kept.
   static void read_output(Rank& rank) {
     if (rank.output < 0) return;
     char buffer[4096];
@@ -284,9 +285,9 @@ class Launch {
     }
   }
 
-  /// The rank whose failure ended the run: the first to end; rather one that does not merely say
-  /// that another is gone, and rather that than one that was ended from here; of those, one that
-  /// was stopped. -1: none failed.
+  /// Finds the rank whose failure ended the run, or -1 if none failed. In order of preference: a
+  /// rank that failed by itself (the first one to end), a rank that lost another one, a rank that
+  /// this launcher ended (one that was stopped, if any).
   int culprit() const {
     int found = -1;
     std::pair<int, int> least;
@@ -312,7 +313,7 @@ class Launch {
     if (rank < 0) return 0;
     const Rank& failed = ranks_[static_cast<size_t>(rank)];
     const int status = *failed.status, code = code_of(status);
-    // Nobody reads what rank 0 prints any more: the verb alone would end without a word, too.
+    // The reader of rank 0's output is gone; without launch the verb ends silently, too.
     if (rank == 0 && code == 128 + SIGPIPE) return code;
     if (signals_.last() != 0 && code == 128 + signals_.last()) return code;
     std::string_view text = failed.kept;
@@ -323,7 +324,7 @@ class Launch {
       text.remove_prefix(std::min(end + 1, text.size()));
     }
     if (failed.was_stopped || WIFSIGNALED(status))
-      if (!restarts_ || lost_rank() < 0)  // else it was said
+      if (!restarts_ || lost_rank() < 0)  // otherwise Restarts has printed it
         tell("brrr: rank {} (process {}) {}\n", rank, failed.pid, what_happened(failed));
     return code;
   }
@@ -336,9 +337,9 @@ class Launch {
   double stop_limit_seconds_ = ranks::timeout_seconds(plan_.timeout_seconds);
   Stopwatch step_;
   std::optional<Stopwatch> first_failure_;
-  bool was_killed_ = false;  // one was ended by a signal that came from elsewhere
-  int ended_ = 0;            // how many have
-  int starts_ = 0;           // of all ranks
+  bool was_killed_ = false;  // a signal that this launcher did not send ended a rank
+  int ended_ = 0;            // number of ranks that have ended
+  int starts_ = 0;           // how often all ranks were started
 };
 
 }  // namespace

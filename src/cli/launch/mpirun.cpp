@@ -34,7 +34,7 @@ bool is_host_name(std::string_view name) {
   });
 }
 
-/// What `mpirun --version` prints; "" where there is no such program.
+/// Returns the output of `mpirun --version`; "" if there is no such program.
 std::string mpirun_version() {
   FILE* pipe = ::popen("mpirun --version 2>/dev/null", "r");
   if (pipe == nullptr) return "";
@@ -136,7 +136,7 @@ std::vector<std::string> mpirun_command(const std::vector<HostRanks>& hosts,
                            version.find("OpenRTE") != std::string::npos ||
                            version.find("open-mpi") != std::string::npos;
   for (const HostRanks& host : hosts) names.push_back(fmt::format("{}:{}", host.name, host.ranks));
-  // Ranks divide the processors of a host among their threads by themselves.
+  // No binding: the ranks of a host divide its processors among their threads themselves.
   if (is_open_mpi) {
     words.insert(words.end(),
                  {"--host", fmt::format("{}", fmt::join(names, ",")), "--bind-to", "none"});

@@ -10,16 +10,16 @@ namespace brrr::cli {
 namespace {
 
 constexpr size_t kDashesOfRule = 60, kMostBytesOfBlocks = 4 << 10;
-/// How much of the output is searched for what mpirun says.
+/// Bytes at the end of the output that are searched for mpirun's reports.
 constexpr size_t kRecentBytes = 16 << 10;
 
-/// How many dashes the line ends with.
+/// Returns the number of dashes at the end of the line.
 size_t dashes_at_end(std::string_view line) {
   const size_t last = line.find_last_not_of('-');
   return line.size() - (last == std::string_view::npos ? 0 : last + 1);
 }
 
-/// The words that stand where the first such sequence has "".
+/// Finds the first occurrence of a sequence in which "" matches any word; returns those words.
 std::optional<std::vector<std::string>> values_in(const std::vector<std::string>& words,
                                                   const std::vector<std::string_view>& sequence) {
   for (size_t at = 0; at + sequence.size() <= words.size(); ++at) {
@@ -46,7 +46,7 @@ void MpirunOutput::add(std::string_view bytes) {
     if (end != std::string_view::npos) {
       end_line();
     } else if (!is_in_block_ && dashes_at_end(line_) == 0) {
-      tell("{}", line_);  // a progress line has no end for long
+      tell("{}", line_);  // a progress line, which has no newline for a long time
       is_passed_on_ = !line_.empty();
       line_.clear();
     }
@@ -67,7 +67,7 @@ void MpirunOutput::end_line() {
     blocks_.append(std::string_view(line_).substr(is_in_block_ ? 0 : rest.size())).append("\n");
     if (is_rule) is_in_block_ = !is_in_block_;
     if (is_in_block_ && blocks_.size() > kMostBytesOfBlocks) {
-      tell("{}", blocks_);  // mpirun says less: the rule was a rank's own
+      tell("{}", blocks_);  // longer than mpirun's blocks: a rank printed the line of dashes
       blocks_.clear();
       is_in_block_ = false;
     }

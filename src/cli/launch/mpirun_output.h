@@ -1,6 +1,6 @@
 #pragma once
-// What comes out of mpirun's standard error: lines of the ranks, which are passed on as they come,
-// and blocks between lines of dashes by which mpirun says how the job ended.
+// Separates mpirun's standard error into lines of the ranks, which are passed on at once, and
+// blocks between lines of dashes, in which mpirun reports how the job ended.
 
 #include <cstdint>
 #include <optional>
@@ -11,19 +11,19 @@ namespace brrr::cli {
 
 class MpirunOutput {
  public:
-  /// Bytes that have come. Everything but mpirun's blocks goes to standard error at once.
+  /// Adds output of mpirun. Everything but mpirun's blocks goes to standard error at once.
   void add(std::string_view bytes);
   /// Prints mpirun's blocks. Called when the run ends for good, because they give the reason.
   void tell_blocks() const;
 
-  /// A rank that a signal ended, as mpirun reports it.
+  /// A rank that was ended by a signal, as mpirun reports it.
   struct Killed {
     int64_t rank = 0, process = 0;  // process 0: mpirun does not say
     std::string host;
     int64_t signal = 0;
   };
   std::optional<Killed> killed() const;
-  /// Whether the connection to the daemon of a host is gone.
+  /// Whether mpirun reports that it lost the connection to the daemon of a host.
   bool lost_a_daemon() const;
 
  private:

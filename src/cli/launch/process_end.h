@@ -1,5 +1,5 @@
 #pragma once
-// How a process ended that a launcher waited for.
+// How a child process of a launcher ended.
 
 #include <string>
 
@@ -7,10 +7,10 @@ namespace brrr::cli {
 
 /// Signals are numbered from 1.
 inline constexpr int kMostSignals = 64;
-/// As shells have it: 128 + N where signal N ended the process.
+/// The exit code, as shells report it: 128 + N if signal N ended the process.
 int code_of(int status);
-/// Whether the signal means that somebody ended the run on purpose, or that nobody reads what it
-/// prints; the run is not started again then.
+/// Whether the signal means that somebody ended the run on purpose or that nobody reads its output.
+/// Such a run is not started again.
 bool asks_for_the_end(int signal);
 /// "was ended by signal 9 (Killed; ...)"
 std::string ended_by_signal(int signal);

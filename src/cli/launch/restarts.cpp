@@ -14,7 +14,7 @@ bool Restarts::again(const std::string& what, const std::function<Left()>& find_
       (step < 0 ? "before the first step, " : fmt::format("after step {}, ", step)) + what;
   in_vain_ = step > furthest_ ? 0 : in_vain_ + 1;
   furthest_ = std::max(furthest_, step);
-  // The first loss before the first step is in vain, too.
+  // A first start that is lost before its first step counts as one without a new step.
   if (step < 0 && restarts_ == 0) in_vain_ = 1;
   if (in_vain_ >= kMostInVain) {
     tell("brrr: {}; the ranks are not started again: {} starts in a row made no new step\n", lost,

@@ -38,7 +38,8 @@ bool ends_as_picture(const fs::path& path) {
   return kEndings.contains(ending);
 }
 
-/// The files that the paths name: those of folders with the endings of pictures, sorted.
+/// Returns the files that the paths name; of folders, the files whose names end as those of
+/// pictures, sorted.
 std::vector<fs::path> files_of(const std::vector<std::string>& paths) {
   std::vector<fs::path> files;
   for (const fs::path path : paths) {
@@ -58,7 +59,7 @@ std::vector<fs::path> files_of(const std::vector<std::string>& paths) {
   return files;
 }
 
-/// A model with the pictures that options name, read batch by batch.
+/// Runs a model on the pictures that the options name, batch by batch.
 class PictureRun {
  public:
   PictureRun(const PicturesOptions& options, const io::ModelFolder& model,
@@ -131,7 +132,7 @@ class PictureRun {
     return files.first(std::min(files.size(), most));
   }
 
-  /// What is wrong with each file, or "", and then the numbers of those with nothing wrong.
+  /// Returns an error for each file ("": none), followed by the results of the files without one.
   Packed results_of(std::span<const fs::path> files) {
     const io::PictureForm& form = model_.form();
     const auto size = static_cast<size_t>(form.channels * form.height * form.width);
@@ -173,7 +174,7 @@ class PictureRun {
     flush_output();
   }
 
-  /// Reads a picture as the model takes it; returns what is wrong with it, or "".
+  /// Reads a picture in the form of the model's input. Returns an error message, or "".
   std::string read(const fs::path& file, std::span<float> to) const {
     const io::PictureForm& form = model_.form();
     try {

@@ -36,7 +36,7 @@ OrderedJson scores_json(const std::vector<double>& p, const models::Task& task) 
   return scores;
 }
 
-/// One text, printed: "positive 0.98", all classes by score, or the values.
+/// The printed result of a text: "positive 0.98", all classes sorted by score, or values.
 std::string text_line(const std::vector<double>& p, const models::Task& task, bool all) {
   if (task.head == Head::values) {
     std::string line;
@@ -48,7 +48,7 @@ std::string text_line(const std::vector<double>& p, const models::Task& task, bo
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
   std::string line;
   for (const size_t i : order) {
-    // Where several classes may hold, those that do are printed, otherwise the likeliest.
+    // With several classes per text, those above 0.5 are printed; otherwise the most likely one.
     const bool is_said = all || (task.several ? p[i] >= 0.5 : i == order[0]);
     if (is_said)
       line += fmt::format("{}{}\t{:.4f}", line.empty() ? "" : "\t", task.labels[i], p[i]);
@@ -72,7 +72,7 @@ OrderedJson text_json(const std::vector<double>& p, const models::Task& task) {
   return result;
 }
 
-/// The words of a text, which spaces part, as in files that train reads.
+/// Splits a text into words at spaces and tabs, as training does.
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
   constexpr std::string_view kBlank = " \t";

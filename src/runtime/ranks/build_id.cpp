@@ -10,7 +10,7 @@
 namespace brrr {
 namespace {
 
-/// The content of the note with the build id among the notes of a segment; empty without one.
+/// Returns the build id among the notes of a segment; empty if there is none.
 std::string_view build_id_note(std::string_view notes) {
   while (notes.size() >= sizeof(ElfW(Nhdr))) {
     const auto& note = *reinterpret_cast<const ElfW(Nhdr)*>(notes.data());
@@ -24,7 +24,7 @@ std::string_view build_id_note(std::string_view notes) {
   return {};
 }
 
-/// Visits the modules of the process until it finds the one that this code is in.
+/// Called for each module of the process; stops at the one that contains this code.
 int hash_own_module(dl_phdr_info* module, size_t, void* result) {
   const auto own = reinterpret_cast<uintptr_t>(&hash_own_module);
   std::string_view code, id;

@@ -1,12 +1,12 @@
 #pragma once
-// Tells builds of the program apart, so that ranks that run different ones refuse to work together.
+// Identifies the build of the program, so that ranks of different builds refuse to work together.
 
 #include <cstdint>
 
 namespace brrr {
 
-/// The same for all processes that run the same file, also from copies of it on other hosts; never
-/// 0. It is the linker's build id, or a hash of the code where there is none.
+/// Returns the linker's build id, or a hash of the code if there is none; never 0. It is the same
+/// for all processes that run the same file or a copy of it.
 uint64_t program_build_id();
 
 }  // namespace brrr

@@ -11,10 +11,10 @@
 namespace brrr {
 namespace {
 
-/// Numbers that are summed at a time.
+/// Elements that are summed at a time.
 constexpr int64_t kSummed = 512;
 
-/// Exchanges of a sum that travel at a time, at most.
+/// Maximum number of exchanges of a sum in flight.
 constexpr int64_t kInFlight = 2;
 
 void sum_block(std::span<const float* const> parts, int64_t n, float* y) {
@@ -32,15 +32,15 @@ void sum_block(std::span<const float* const> parts, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = l[i] + r[i];
 }
 
-/// What the collectives of a backend share. They are at work one after the other, on the
+/// State that the collectives of a backend share. They run one after the other, on the
 /// communicator's thread.
 struct SharedRoom {
-  std::shared_ptr<Communicator> communicator;  // null: programs are planned, and do not run
-  bool overlaps = true;                        // with kernels that compute
+  std::shared_ptr<Communicator> communicator;  // null: programs are planned, but not run
+  bool overlaps = true;                        // communication overlaps with other kernels
   std::vector<float> received;                 // [in flight, ranks, kExchanged]
 };
 
-/// Begins its work in the queue of the communicator.
+/// A kernel that starts its work in the queue of the communicator.
 class Collective : public Kernel {
  public:
   Collective(const NodeView& node, std::shared_ptr<SharedRoom> shared)
@@ -63,9 +63,8 @@ class Collective : public Kernel {
  protected:
   virtual void work(Transport& t, const KernelArgs& args) = 0;
 
-  /// This rank's part of the sums goes to `sum_of(tensor)`, which is the place of its first
-  /// element. While one exchange is summed, the next one travels, where the transport has several
-  /// in flight.
+  /// Computes this rank's part of the sums; `sum_of(tensor)` points to its first element. If the
+  /// transport can have several exchanges in flight, the next one is sent while one is summed.
   template <typename SumOf>
   void reduce(Transport& t, const KernelArgs& args, SumOf sum_of) {
     const auto& exchanges = division_.exchanges();
@@ -125,7 +124,8 @@ class Collective : public Kernel {
     }
   }
 
-  /// Every rank's part goes to all others: from `part_of(tensor)` into the results.
+  /// Sends this rank's part, at `part_of(tensor)`, to all others and writes all parts to the
+  /// results.
   void gather(Transport& t, const KernelArgs& args, int64_t element_bytes,
               const std::function<const std::byte*(size_t)>& part_of) {
     std::vector<Outgoing> out;
@@ -153,7 +153,7 @@ class Collective : public Kernel {
 
   std::shared_ptr<SharedRoom> shared_;
   Division division_;
-  const char* name_;  // of the op, for traces
+  const char* name_;  // the op's name, for traces
   Communicator::Ticket ticket_ = 0;
 };
 
@@ -200,7 +200,7 @@ class AllGather final : public Collective {
   int64_t element_bytes_;
 };
 
-/// Copies what this rank has anyway.
+/// Copies a part that this rank already holds.
 std::unique_ptr<Kernel> own_shard_kernel(const NodeView& node, int64_t rank) {
   const int64_t all = node.in[0].shape.elements(), each = node.out()[0].shape.elements();
   const ShardRange part = shard_range(all, rank, node.attrs().get<int64_t>("ranks"));

@@ -14,7 +14,7 @@
 
 namespace brrr {
 
-/// Counts what passes through another transport.
+/// Counts the bytes and exchanges of another transport.
 class Communicator::CountingTransport : public Transport {
  public:
   explicit CountingTransport(std::unique_ptr<Transport> inner)
@@ -64,7 +64,7 @@ struct Communicator::State {
   Transport* opened = nullptr;  // from the opening to the end of the thread
   std::thread thread;
 
-  /// The thread: opens the transport, then works until it is told to end and the queue is empty.
+  /// Runs on the thread: opens the transport and processes the queue until the end.
   void serve(Communicator& owner, const std::function<std::unique_ptr<Transport>()>& open) {
     std::unique_ptr<CountingTransport> transport;
     try {
@@ -92,7 +92,7 @@ struct Communicator::State {
     }
   }
 
-  /// Until there is a job, or the end has come; the transport gets its regular calls.
+  /// Waits for a job or the end, and calls the transport's idle() meanwhile.
   void wait_for_work(std::unique_lock<std::mutex>& lock, Transport& transport) {
     const auto has_work = [&] { return ends || (!queue.empty() && failure == nullptr); };
     const double period = transport.idle_seconds();
@@ -101,7 +101,7 @@ struct Communicator::State {
       if (failure == nullptr) attempt(lock, transport, [&] { transport.idle(); });
   }
 
-  /// Runs without the lock; what is thrown becomes the failure of all later calls.
+  /// Runs the action without the lock. An exception becomes the failure of all later calls.
   template <typename Action>
   std::exception_ptr attempt(std::unique_lock<std::mutex>& lock, Transport& transport,
                              Action&& action) {
@@ -129,7 +129,7 @@ struct Communicator::State {
     progress.notify_all();
   }
 
-  /// With the lock held.
+  /// Expects the lock to be held.
   void rethrow() const {
     if (failure != nullptr) std::rethrow_exception(failure);
   }

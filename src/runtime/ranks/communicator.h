@@ -1,6 +1,6 @@
 #pragma once
-// Communicator: what a program's collectives run on. It owns a transport and a thread that works
-// through a queue of jobs, so that bytes travel while kernels run.
+// Communicator: runs the collectives of programs. It owns a transport and a thread that processes a
+// queue of jobs, so that communication overlaps with kernels.
 
 #include <cstdint>
 #include <cstring>
@@ -16,10 +16,10 @@ namespace brrr {
 
 class Communicator {
  public:
-  /// Makes the transport on the thread that will use it.
+  /// Calls `open` on the thread that will use the transport.
   explicit Communicator(const std::function<std::unique_ptr<Transport>()>& open);
-  /// Waits for the job that runs; those that nobody waited for may be left out. While an exception
-  /// unwinds the stack, as abandon().
+  /// Waits for the current job; queued jobs that nobody has waited for may be dropped. Calls
+  /// abandon() if an exception is unwinding the stack.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -29,20 +29,21 @@ class Communicator {
   const RankPlace& place() const { return place_; }
   const std::string& transport_name() const { return name_; }
 
-  /// A piece of work with the transport, in the queue. Jobs of all ranks run in the same order.
+  /// Queues a piece of work with the transport. All ranks must queue their jobs in the same order.
   using Job = std::function<void(Transport&)>;
   using Ticket = uint64_t;
   Ticket start(Job job);
-  /// Until the job is done; throws what it threw, as every later call does.
+  /// Waits until the job is done. Throws what it threw, as every later call does.
   void wait(Ticket ticket);
   void run(Job job) { wait(start(std::move(job))); }
 
-  /// Ends the run on all ranks, because this one cannot go on: they throw LostRank with this rank's
-  /// name and `why`. Nothing can be started afterwards.
+  /// Ends the run on all ranks because this one cannot go on: the others throw LostRank with this
+  /// rank's name and `why`. No job can be started afterwards.
   void abandon(const std::string& why);
 
-  // -- on the host's memory, at once; called by all ranks in the same order
-  /// What every rank gave, in the order of ranks; `bytes` is the same on all.
+  // -- blocking calls on host memory, made by all ranks in the same order
+  /// Returns the bytes of every rank, in the order of ranks; all ranks pass the same number of
+  /// bytes.
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> bytes);
   template <typename T>
   std::vector<T> gather_values(const T& value) {
@@ -52,15 +53,15 @@ class Communicator {
     }
     return all;
   }
-  /// The content of `root`'s memory goes into everyone's.
+  /// Copies the bytes of rank `root` to all others.
   void broadcast(std::span<std::byte> bytes, int root);
   void barrier();
 
   struct Traffic {
-    int64_t bytes_sent = 0, bytes_received = 0;  // between ranks
+    int64_t bytes_sent = 0, bytes_received = 0;  // to and from other ranks
     int64_t exchanges = 0;
-    double busy_seconds = 0;    // of the thread that exchanges
-    double waited_seconds = 0;  // of callers, in wait()
+    double busy_seconds = 0;    // in which the thread ran jobs
+    double waited_seconds = 0;  // that callers spent in wait()
   };
   Traffic traffic() const;
 

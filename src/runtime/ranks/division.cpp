@@ -9,7 +9,8 @@
 namespace brrr {
 namespace {
 
-/// Parts of all_reduce are finer than shards: small tensors are divided, too.
+/// Granularity of the parts in all_reduce, finer than that of shards, so that small tensors are
+/// divided as well.
 constexpr int64_t kReduced = 16;
 
 bool sums(const Node& node) { return is(node, Op::all_reduce, Op::reduce_scatter); }

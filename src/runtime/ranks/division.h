@@ -1,6 +1,6 @@
 #pragma once
-// How collectives divide tensors among ranks, and what each rank sends for that: what kernels do
-// (runtime/ranks/collectives.h), and what plans count.
+// How collectives divide tensors among ranks, and how many bytes each rank sends. The kernels of
+// collectives (runtime/ranks/collectives.h) follow it, and plans count by it.
 
 #include <cstdint>
 #include <span>
@@ -11,17 +11,17 @@
 
 namespace brrr {
 
-/// Numbers that a rank receives from each other rank in one exchange of a sum.
+/// Elements that a rank receives from each other rank in one exchange of a sum.
 inline constexpr int64_t kExchanged = int64_t{64} << 10;
 
-/// How the elements of tensors are divided among ranks, and in which exchanges they travel.
+/// How the elements of tensors are divided among ranks, and by which exchanges they are sent.
 class Division {
  public:
-  /// A piece of one tensor, at the same place in the part of each rank.
+  /// A piece of one tensor, at the same offset in the part of each rank.
   struct Piece {
     size_t tensor = 0;
-    int64_t offset = 0;  // in a rank's part
-    int64_t count = 0;   // at most; less where the tensor ends
+    int64_t offset = 0;  // within a rank's part
+    int64_t count = 0;   // elements; fewer at the end of the tensor
   };
 
   /// Parts are multiples of `multiple` elements.
@@ -48,16 +48,16 @@ class Division {
   std::vector<std::vector<Piece>> exchanges_;
 };
 
-/// The division of a collective's tensors: of its operands, or, where it gathers, of its results.
+/// The division of a collective's operands or, if it gathers, of its results.
 Division division_of(const Graph& graph, NodeId id);
 
-/// What one rank sends to all others together while a collective runs.
+/// What one rank sends to all others in total during a collective.
 struct Sent {
   int64_t bytes = 0, exchanges = 0;
   void operator+=(const Sent& other) { bytes += other.bytes, exchanges += other.exchanges; }
 };
 Sent sent_by(const Graph& graph, NodeId id, int64_t rank);
-/// The bytes that cross between ranks, as a mean over the ranks.
+/// The bytes that a rank sends during a collective, as a mean over the ranks.
 double mean_bytes_sent(const Graph& graph, NodeId id);
 
 }  // namespace brrr

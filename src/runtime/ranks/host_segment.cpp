@@ -45,7 +45,7 @@ void futex_wake(const std::atomic<uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
 }
 
-/// Copies what fits, with a zero at the end.
+/// Copies as much of the text as fits, with a zero at the end.
 template <size_t N>
 void put_text(char (&to)[N], const std::string& text) {
   const size_t bytes = std::min(text.size(), N - 1);
@@ -74,8 +74,8 @@ Verdict Verdict::of(uint64_t word) {
           static_cast<int>(word >> 32)};
 }
 
-/// The first fields keep their places in all versions, so that different programs can refuse each
-/// other by name.
+/// The first fields have the same offsets in all versions, so that ranks of different builds can
+/// refuse each other by name.
 struct HostSegment::Header {
   uint32_t magic = 0, layout_version = kLayoutVersion;
   std::atomic<uint64_t> verdict{0};
@@ -142,7 +142,7 @@ HostSegment::HostSegment(const RankPlace& place, const TransportOptions& options
     usage_error("shared memory connects at most {} ranks, got {}; use --comm mpi", kMostRanks,
                 ranks_);
 #ifdef PR_SET_PTRACER
-  // Ubuntu lets a process read only those that it has started, unless they allow others.
+  // Ubuntu permits a process to read only its descendants, unless they permit other readers.
   if (options.reads_directly) ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 #endif
   attach();
@@ -177,7 +177,7 @@ void HostSegment::unmap() {
   memory_ = nullptr;
 }
 
-// ---- coming together
+// ---- attaching
 
 void HostSegment::attach() {
   while (!try_to_attach()) {
@@ -188,8 +188,8 @@ void HostSegment::attach() {
   }
 }
 
-/// All of it under a lock on the file, which ends with the process that holds it. False: the file
-/// was left behind by ranks that are gone, or is no longer the one of that name; try again.
+/// Attaches under a lock on the file, which the system releases if its holder ends. Returns false
+/// if the file was left behind by an earlier run or no longer has the name; the caller tries again.
 bool HostSegment::try_to_attach() {
   fd_ = ::shm_open(name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd_ < 0)
@@ -238,7 +238,8 @@ bool HostSegment::try_to_attach() {
   return true;
 }
 
-/// Reserves the pages: a file system that is full would otherwise end the process by SIGBUS later.
+/// Initialises the segment. Its pages are reserved, because a full file system would otherwise end
+/// the process by SIGBUS later.
 void HostSegment::make(int fd) const {
   const uint64_t bytes = layout().bytes;
   const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
@@ -251,7 +252,7 @@ void HostSegment::make(int fd) const {
       bytes, ranks_, std::strerror(error));
 }
 
-/// Nobody who is attached lives any more, or it was never finished.
+/// Whether all attached processes have ended, or the segment was never initialised completely.
 bool HostSegment::is_stale(uint64_t size) const {
   const Header& h = header();
   if (h.magic != kMagic) return true;
@@ -275,7 +276,7 @@ void HostSegment::claim_slot() {
     throw LostRank(sentence(Verdict::of(h.verdict.load())), ExitCode::kUsage);
   };
   if (h.layout_version != kLayoutVersion || h.build != program_build_id()) {
-    ranks_ = 0;  // the slots may be laid out differently
+    ranks_ = 0;  // the other build may lay out the slots differently
     refuse({Fault::other_build, rank_});
   }
   if (h.ranks != ranks_) {
@@ -336,7 +337,7 @@ int64_t HostSegment::read_memory(int rank, uint64_t address, std::byte* to, uint
   return ::process_vm_readv(slot(rank).process.pid, &here, 1, &there, 1, 0);
 }
 
-/// Removes the name unless it means another file by now.
+/// Removes the name, unless it belongs to another file by now.
 void HostSegment::remove_name() const {
   while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
   }
@@ -347,13 +348,14 @@ void HostSegment::remove_name() const {
 
 // ---- who is alive
 
-/// The thread: beats, and looks at the others. A rank is silent when its beats do not change while
-/// this thread runs; time in which this process itself did not run does not count.
+/// Runs on the watching thread: increments the own beat and looks at those of the others. A rank is
+/// silent if its beat does not change while this thread runs; time in which this process did not
+/// run itself does not count.
 void HostSegment::watch() {
   const double period = std::clamp(timeout_seconds_ / 20, 0.01, 0.25);
   struct Peer {
     std::unique_ptr<ProcessWatch> process;
-    bool is_gone = false;  // it left, and is watched no longer
+    bool is_gone = false;  // has finished and is no longer watched
     uint64_t heartbeat = 0;
     double silent_seconds = 0;
   };
@@ -371,7 +373,7 @@ void HostSegment::watch() {
       const bool is_here = s.process_namespace == process_namespace();
       if (peer.process == nullptr && is_here)
         peer.process = std::make_unique<ProcessWatch>(s.process);
-      // In this order: a process that left did so before it ended.
+      // Ask for the end first: a process that has finished did so before it ended.
       const bool ended = is_here && peer.process->ended();
       if (s.state.load() == Slot::kLeft) {
         peer.is_gone = true;

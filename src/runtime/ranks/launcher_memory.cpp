@@ -40,7 +40,7 @@ int make_file(const char* name) {
 
 }  // namespace
 
-/// Steps and ranks of a complete part in one word, so that it becomes valid at once.
+/// A part with its step and number of ranks in one word, which makes it valid atomically.
 struct LauncherMemory::Board {
   struct PartRecord {
     std::atomic<uint64_t> mark{0};  // 0: incomplete
@@ -105,7 +105,8 @@ std::optional<LauncherMemory> LauncherMemory::inherited() {
       usage_error("BRRR_LAUNCHER_MEMORY is set by `brrr launch --elastic` alone; unset it");
     }
   }
-  // Duplicates, which programs that this process starts do not inherit.
+  // The duplicates are closed by exec, so that programs started by this process do not inherit
+  // them.
   for (int* file : files) *file = ::fcntl(*file, F_DUPFD_CLOEXEC, 3);
   memory.map();
   BRRR_CHECK(memory.board_->magic == kMagic, "the launcher is another program");

@@ -1,5 +1,5 @@
-// Ranks of several hosts, by the MPI library of the system. Beside the segments, ranks send each
-// other notices: beats, by which each watches the rank before it; that one is done; and why the run
+// The transport between hosts, by the system's MPI library. Besides segments, ranks send each other
+// notices: beats, by which each rank watches its predecessor, that a rank is done, and why the run
 // ended.
 
 #include <sched.h>
@@ -36,11 +36,11 @@ struct Notice {
   enum Kind : int32_t { kBeat, kDone, kEnded };
   int32_t kind = kBeat;
   int32_t sender = 0;
-  int32_t silent_rank = -1;  // the run ended because this one gives no sign of life
+  int32_t silent_rank = -1;  // the rank that did not answer, if that ended the run
   char sentence[1024] = {};  // why the run ended
 };
 
-/// What ranks tell each other first.
+/// The first message between ranks.
 struct Introduction {
   uint64_t build = 0;
   int32_t pid = 0;
@@ -104,13 +104,13 @@ class Mpi : public Transport {
   Mpi(const Mpi&) = delete;
   Mpi& operator=(const Mpi&) = delete;
 
-  /// After a fault nothing of MPI is called: it could write into memory that is no longer there,
-  /// and MPI_Finalize would wait for ranks that are gone.
+  /// After a fault, MPI is not called any more: it could write into memory that was freed, and
+  /// MPI_Finalize would wait for ranks that are lost.
   ~Mpi() override {
     try {
       if (is_abandoned_ && !has_ended_) say_why_abandoned();
       if (!has_ended_) finish();
-    } catch (const UserError&) {  // the end of the process says the rest
+    } catch (const UserError&) {  // the process is about to end with its own message
     }
   }
 
@@ -130,8 +130,7 @@ class Mpi : public Transport {
     end_exchange();
   }
 
-  /// While the first of two waits for its last bytes, the second has been announced to its
-  /// receiver.
+  /// Two: while the first waits for its last bytes, the second is announced to its receiver.
   int most_in_flight() const override { return 2; }
 
   void begin_exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
@@ -159,7 +158,7 @@ class Mpi : public Transport {
       std::erase_if(pending, [&](Pending& p) { return is_done(p.request); });
       if (pending.empty()) return true;
       for (const Pending& p : pending)
-        // It may have sent its last bytes just before it said so: those come first.
+        // Its last bytes may still be on their way, so wait for a second.
         if (done_[static_cast<size_t>(p.peer)] && since_done_.seconds() > 1)
           end_run(
               fmt::format("{} finished while other ranks still waited for it; start all ranks "
@@ -177,7 +176,7 @@ class Mpi : public Transport {
     MpiLibrary::Handle request;
   };
 
-  // ---- coming together
+  // ---- connecting
 
   void check_place() const {
     int rank_here = 0, ranks_here = 0;
@@ -211,7 +210,8 @@ class Mpi : public Transport {
                        ExitCode::kUsage);
   }
 
-  /// Tells the others, and waits until all are done, because MPI_Finalize needs them.
+  /// Tells the others that this rank is done, and waits until all are, because MPI_Finalize needs
+  /// all ranks.
   void finish() {
     for (int peer = 0; peer < ranks(); ++peer)
       if (peer != rank()) send_notice({.kind = Notice::kDone, .sender = rank()}, peer);
@@ -227,7 +227,7 @@ class Mpi : public Transport {
 
   // ---- waiting
 
-  /// Polls, because MPI works only while it is called, and sleeps in between.
+  /// Polls, because MPI makes progress only while it is called, and sleeps in between.
   template <typename Done>
   void wait_until(Done&& done) {
     const Stopwatch watch;
@@ -279,7 +279,7 @@ class Mpi : public Transport {
     mpi_.request_free(&notice_request_);
   }
 
-  /// Reads notices, beats, and throws LostRank when the run has ended.
+  /// Reads notices and sends beats. Throws LostRank if the run has ended.
   void look_around() {
     if (ranks() == 1) return;
     if (is_abandoned_ && !has_ended_) {
@@ -302,14 +302,14 @@ class Mpi : public Transport {
       }
       if (notice.sender == before) silent_seconds_ = 0;
     }
-    // Time in which this process itself did not run does not count.
+    // Time in which this process did not run itself does not count.
     silent_seconds_ += std::min(step_.seconds(), 2 * kBeatSeconds);
     step_.restart();
     if (since_beat_.seconds() > kBeatSeconds) {
       since_beat_.restart();
       drop_sent_notices();
-      // Those that a stopped rank does not take are enough to tell that this one lives. A rank that
-      // is done is not watched any more.
+      // If the next rank is stopped, unread beats accumulate; 16 of them are enough. A rank that is
+      // done is no longer watched.
       if (notices_.size() < 16 && !done_[static_cast<size_t>(rank())])
         send_notice({.kind = Notice::kBeat, .sender = rank()}, (rank() + 1) % ranks());
     }
@@ -320,7 +320,8 @@ class Mpi : public Transport {
               before);
   }
 
-  /// And waits until all have it, or a second; the silent rank may never take it.
+  /// Tells all ranks why the run ends. Waits until all but the silent rank have received it, at
+  /// most a second.
   void tell_all(const std::string& sentence, int silent_rank = -1) {
     has_ended_ = true;
     Notice notice{.kind = Notice::kEnded, .sender = rank(), .silent_rank = silent_rank};
@@ -379,11 +380,11 @@ class Mpi : public Transport {
   std::vector<bool> done_;
   std::deque<std::vector<Pending>> begun_;  // by exchange
   Stopwatch since_done_, since_beat_, step_;
-  double silent_seconds_ = 0;  // of the rank before this one
+  double silent_seconds_ = 0;  // for which the predecessor has been silent
   bool has_ended_ = false;
   Notice received_;
   MpiLibrary::Handle notice_request_ = 0;
-  std::list<Sent> notices_;  // on their way
+  std::list<Sent> notices_;  // that are being sent
   std::mutex mutex_;
   std::string why_;  // under mutex_
   std::atomic<bool> is_abandoned_{false};

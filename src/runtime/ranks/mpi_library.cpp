@@ -11,7 +11,7 @@ namespace brrr::ranks {
 MpiLibrary::MpiLibrary(std::string_view source) {
   std::vector<const char*> names{"libmpi.so.40", "libmpich.so.12", "libmpi.so.12"};
   if (source == "PMI") names = {"libmpich.so.12", "libmpi.so.12", "libmpi.so.40"};
-  for (const char* name : names)  // global, because MPI's own plugins look its names up
+  for (const char* name : names)  // RTLD_GLOBAL, because MPI's plugins need its symbols
     if (library_ == nullptr) library_ = ::dlopen(name, RTLD_NOW | RTLD_GLOBAL);
   if (library_ == nullptr)
     usage_error(

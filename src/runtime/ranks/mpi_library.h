@@ -1,7 +1,7 @@
 #pragma once
-// The MPI library of this system, looked up at run time. Two binary interfaces exist: Open MPI's,
-// whose handles are pointers to objects that it exports, and MPICH's (also Intel MPI and others),
-// whose handles are numbers. A handle is a register wide here, which serves both.
+// The system's MPI library, loaded at run time. There are two binary interfaces: Open MPI's, whose
+// handles are pointers to objects that it exports, and that of MPICH, Intel MPI and others, whose
+// handles are numbers. A handle is one register wide here, which fits both.
 
 #include <cstdint>
 #include <string>

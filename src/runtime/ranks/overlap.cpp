@@ -9,7 +9,7 @@ namespace brrr {
 
 Overlap simulate(std::span<const TimedKernel> kernels) {
   Overlap o;
-  std::vector<double> done(kernels.size());  // of asynchronous kernels
+  std::vector<double> done(kernels.size());  // times at which asynchronous kernels end
   double now = 0, link_free = 0;
   const auto wait_until = [&](double time) {
     o.waited_seconds += std::max(0.0, time - now);

@@ -16,7 +16,7 @@
 namespace brrr {
 namespace {
 
-/// The variables of a launcher. A list of names: the first that is set.
+/// The environment variables of a launcher. Of several names, the first one that is set counts.
 struct Launcher {
   const char* name;
   std::vector<const char*> rank, ranks, local_rank, local_ranks;
@@ -68,7 +68,8 @@ std::optional<int64_t> number_of(const std::vector<const char*>& names, int64_t 
   }
 }
 
-/// How many tasks of a Slurm step run on this node: entry SLURM_NODEID of a list such as "4(x2),1".
+/// The number of tasks of a Slurm step on this node: entry SLURM_NODEID of a list such as
+/// "4(x2),1".
 std::optional<int64_t> slurm_local_ranks() {
   const std::optional<Setting> list =
       first_set({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
@@ -103,21 +104,21 @@ std::string slurm_step() {
          part({"SLURM_STEP_ID", "SLURM_STEPID"});
 }
 
-/// The launcher's own name for the run, else the address where its ranks meet, else what all its
-/// processes on this host share.
+/// The launcher's name for the run, or else the address at which its ranks meet, or else a value
+/// that all its processes on this host share.
 std::string run_id_of(const std::string& source, const std::vector<const char*>& own) {
   if (const auto id = env::get("BRRR_RUN_ID")) return *id;
   if (const std::optional<Setting> id = first_set(own)) return id->value;
   if (source == "Slurm" || source == "PMIx") return slurm_step();
   const auto address = env::get("MASTER_ADDR"), port = env::get("MASTER_PORT");
   if (address || port) return address.value_or("localhost") + ":" + port.value_or("");
-  // mpiexec of MPICH has one parent of all ranks on each host.
+  // With MPICH's mpiexec, all ranks of a host have the same parent.
   if (source == "PMI") return fmt::format("parent-{}", ::getppid());
   return "default";
 }
 
-/// Whether the launcher started this process as one of several. Slurm's variables also stand in the
-/// batch script itself, which is no task of a step.
+/// Whether the launcher started this process as one of several. Slurm sets its variables also in
+/// the batch script, which is not a task of a step.
 bool is_started_by(const Launcher& launcher) {
   const bool has_rank = first_set(launcher.rank).has_value();
   const std::string_view name = launcher.name;
@@ -150,8 +151,8 @@ RankPlace place_of(const Launcher& launcher) {
   std::optional<int64_t> local_ranks = number_of(launcher.local_ranks, 1, *ranks);
   if (name == "Slurm" || name == "PMIx") local_ranks = slurm_local_ranks();
   if (!local_ranks) {
-    // torchrun's variables as others set them (Kubernetes): a host for each rank, unless the
-    // address where they meet is this host itself.
+    // Other launchers (Kubernetes) set torchrun's variables with one rank per host, unless the
+    // master address is this host.
     const bool is_one_host = is_this_host(env::get("MASTER_ADDR").value_or(""));
     local_ranks = is_one_host ? *ranks : local_rank.value_or(0) + 1;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Where this process stands among the ranks of its run, by what started it.
+// Finds the position of this process among the ranks of its run from its launcher's variables.
 
 #include <cstdint>
 #include <optional>
@@ -8,16 +8,17 @@
 
 namespace brrr {
 
-/// More ranks than any run has: a wrong number, not a large run.
+/// An upper limit for the number of ranks; more are taken for a mistake.
 inline constexpr int64_t kMostRanksOfARun = 65536;
 
-/// What the options say (--rank, --ranks), else the variables of torchrun, Open MPI, PMI (MPICH,
-/// Intel MPI), PMIx and Slurm, in this order; else a run of one. `ranks` alone has to agree with
-/// what the launcher says. Throws UserError (usage) for values that contradict each other.
+/// Takes the position from the options (--rank, --ranks), or else from the variables of torchrun,
+/// Open MPI, PMI (MPICH, Intel MPI), PMIx and Slurm, in this order, or else assumes a single rank.
+/// `ranks` without `rank` must agree with the launcher. Throws UserError (usage) for
+/// contradictions.
 RankPlace find_place(std::optional<int64_t> rank = {}, std::optional<int64_t> ranks = {});
 
-/// Gives this process its share of the host's processors as threads, unless OMP_NUM_THREADS says
-/// how many it gets.
+/// Sets the number of threads to this process's share of the host's processors, unless
+/// OMP_NUM_THREADS is set.
 void divide_threads(const RankPlace& place);
 
 }  // namespace brrr

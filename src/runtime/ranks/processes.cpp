@@ -17,11 +17,11 @@ namespace brrr {
 namespace {
 
 struct ProcessState {
-  char letter = 0;  // 'R', 'S', 'T', 'Z', ...; 0: there is no such process, or no /proc
+  char letter = 0;  // 'R', 'S', 'T', 'Z', ...; 0: no such process, or no /proc
   uint64_t start_ticks = 0;
 };
 
-/// From /proc/PID/stat: "PID (NAME) STATE ...", in which NAME may hold anything.
+/// Parses /proc/PID/stat: "PID (NAME) STATE ...", where NAME may contain any characters.
 ProcessState state_of(int32_t pid) {
   const std::string text = system_text::read_or_empty(fmt::format("/proc/{}/stat", pid));
   const size_t name_end = text.rfind(')');
@@ -59,7 +59,7 @@ ProcessWatch::ProcessWatch(const ProcessName& process) : process_(process) {
 #ifdef SYS_pidfd_open
   fd_ = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
 #endif
-  // The descriptor may be that of a later process with the same number.
+  // The descriptor may belong to a later process with the same number.
   ended_ = has_ended(process);
 }
 

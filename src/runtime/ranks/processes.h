@@ -1,31 +1,31 @@
 #pragma once
-// Other processes of this host, as a rank watches them.
+// Watches other processes of this host.
 
 #include <cstdint>
 #include <string>
 
 namespace brrr {
 
-/// A process by its number and the time at which it began, because numbers are used again.
+/// Identifies a process by its number and its start time, because numbers are reused.
 struct ProcessName {
   int32_t pid = 0;
-  uint64_t start_ticks = 0;  // since the host was started; 0 where the system does not say
+  uint64_t start_ticks = 0;  // since the host was started; 0: unknown
 };
 ProcessName own_process();
-/// Whether it is gone, or is a zombie that nobody has waited for.
+/// Whether the process no longer exists or is a zombie.
 bool has_ended(const ProcessName& process);
 
-/// The letter of proc(5): 'R' runs, 'T' is stopped, 'Z' has ended; 0: there is no such process.
+/// The state letter of proc(5): 'R' running, 'T' stopped, 'Z' zombie; 0: no such process.
 char process_state(int32_t pid);
 
-/// Tells when a process ends. Where the system has no such descriptors, it asks /proc.
+/// Tells whether a process has ended, by a pidfd or, on older systems, by /proc.
 class ProcessWatch {
  public:
   explicit ProcessWatch(const ProcessName& process);
   ProcessWatch(const ProcessWatch&) = delete;
   ProcessWatch& operator=(const ProcessWatch&) = delete;
   ~ProcessWatch();
-  /// Readable in poll() once the process has ended; -1 where there is no such thing.
+  /// Can be read in poll() once the process has ended; -1: the system has no pidfds.
   int descriptor() const { return fd_; }
   bool ended() const;
 
@@ -35,7 +35,8 @@ class ProcessWatch {
   bool ended_ = false;
 };
 
-/// Tells the system's namespaces of process numbers apart: a number means nothing in another one.
+/// Identifies the PID namespace of this process; process numbers of another one have no meaning
+/// here.
 uint64_t process_namespace();
 std::string host_name();
 

@@ -1,4 +1,4 @@
-// Ranks of one host: bytes are copied through a ring for each pair, in memory that all share.
+// The transport between ranks of one host: a ring buffer in shared memory for each pair.
 
 #include <algorithm>
 #include <bit>
@@ -11,25 +11,26 @@
 namespace brrr::ranks {
 namespace {
 
-/// What is copied before the other side is told, so that both copy at the same time.
+/// Bytes that are copied before the other side is notified, so that both sides copy at the same
+/// time.
 constexpr uint64_t kPiece = 32 << 10;
 
-/// Bytes of a ring: at most 256 KiB, which stays in the caches, and 16 MiB for all pairs together.
+/// Ring buffers have at most 256 KiB, which stays in the caches, and 16 MiB in total.
 int64_t ring_bytes_for(int ranks) {
   const int64_t pairs = int64_t{ranks} * (ranks - 1);
   const auto most = static_cast<uint64_t>((16 << 20) / std::max<int64_t>(1, pairs));
   return static_cast<int64_t>(std::clamp<uint64_t>(std::bit_floor(most), 4 << 10, 256 << 10));
 }
 
-/// Segments from here on are read from the sender's memory where the system allows it.
+/// Segments of at least this size are read from the sender's memory, if the system permits it.
 constexpr uint64_t kLeastDirect = 32 << 10;
-/// What is read in one call of the system.
+/// Maximum bytes of one such read.
 constexpr uint64_t kDirectPiece = 1 << 20;
 
-/// What stands in the ring before the bytes of a segment, or instead of them.
+/// Precedes the bytes of a segment in the ring, or replaces them.
 struct SegmentHeader {
   uint64_t bytes = 0;
-  uint64_t address = 0;  // where the receiver reads them; 0: they follow
+  uint64_t address = 0;  // where the receiver reads the bytes; 0: they follow in the ring
 };
 
 template <typename Byte>
@@ -37,17 +38,17 @@ struct Transfer {
   Byte* data = nullptr;
   uint64_t bytes = 0;
   SegmentHeader header = {};
-  bool has_header = false;  // it was written, or read
+  bool has_header = false;  // whether the header was written, or read
   uint64_t done = 0;
   bool is_done() const { return has_header && done == bytes; }
 };
 
-/// The transfers between this rank and one other, in one direction.
+/// The pending transfers between this rank and another one, in one direction.
 template <typename Byte>
 struct Lane {
   std::vector<Transfer<Byte>> transfers;
   size_t at = 0;
-  uint64_t direct = 0;  // of all segments ever sent, those that the receiver reads by itself
+  uint64_t direct = 0;  // number of segments so far that the receiver reads from the sender
   void begin() {
     transfers.clear();
     at = 0;
@@ -80,11 +81,11 @@ class SharedMemory : public Transport {
             {s.data, static_cast<uint64_t>(s.bytes)});
     for (;;) {
       const uint32_t seen = segment_.rings();
-      // A peer that has left wrote all that it ever will before it did.
+      // A peer that has left wrote all its bytes before.
       const int left = first_that_left();
       bool is_done = true, moves = false;
       for (int step = 1; step < ranks(); ++step) {
-        // Ranks begin with different peers, so that not all write to the same one.
+        // Each rank begins with another peer, so that not all write to the same one.
         const int to = (rank() + step) % ranks(), from = (rank() - step + ranks()) % ranks();
         moves |= send(to);
         moves |= receive(from);
@@ -102,14 +103,14 @@ class SharedMemory : public Transport {
   }
 
  private:
-  /// All is in the ring, and the receiver has read what it reads from this rank's memory.
+  /// Whether all bytes are in the ring or were read from this rank's memory by the receiver.
   bool has_sent(int peer) const {
     const auto& lane = outgoing_[static_cast<size_t>(peer)];
     return peer == rank() ||
            (lane.is_done() && segment_.ring(rank(), peer).direct_read.load() == lane.direct);
   }
 
-  /// A peer that is still needed and has left, or -1.
+  /// Returns a peer that has left but is still needed, or -1.
   int first_that_left() const {
     for (int peer = 0; peer < ranks(); ++peer)
       if ((!has_sent(peer) || !incoming_[static_cast<size_t>(peer)].is_done()) &&
@@ -118,7 +119,7 @@ class SharedMemory : public Transport {
     return -1;
   }
 
-  /// Looks at the doorbell for about as long as waking up takes. Returns whether it was rung.
+  /// Polls the doorbell for about as long as waking up takes. Returns whether it was rung.
   bool poll(uint32_t seen) const {
     for (int i = 0; i < 400; ++i) {
       if (segment_.rings() != seen) return true;
@@ -129,8 +130,7 @@ class SharedMemory : public Transport {
     return false;
   }
 
-  /// Copies between memory and a ring, at the count `at`; the ring's end continues at its
-  /// beginning.
+  /// Copies between memory and a ring buffer at the count `at`, with wrap-around.
   void write_ring(std::byte* ring, uint64_t at, const void* from, uint64_t bytes) const {
     const auto size = static_cast<uint64_t>(segment_.ring_bytes());
     const uint64_t begin = at % size, first = std::min(bytes, size - begin);
@@ -146,7 +146,7 @@ class SharedMemory : public Transport {
     if (first < bytes) std::memcpy(target + first, ring, bytes - first);
   }
 
-  /// Writes what there is room for. Returns whether anything was written.
+  /// Writes as much as there is room for. Returns whether anything was written.
   bool send(int peer) {
     auto& lane = outgoing_[static_cast<size_t>(peer)];
     if (lane.is_done()) return false;
@@ -183,7 +183,7 @@ class SharedMemory : public Transport {
     return any;
   }
 
-  /// Reads what has come. Returns whether anything was read.
+  /// Reads the available bytes. Returns whether anything was read.
   bool receive(int peer) {
     auto& lane = incoming_[static_cast<size_t>(peer)];
     if (lane.is_done()) return false;
@@ -222,8 +222,8 @@ class SharedMemory : public Transport {
     return any;
   }
 
-  /// The next piece out of the sender's memory; 0 where that fails, as it does once its process has
-  /// ended, of which there will be word.
+  /// Reads the next piece from the sender's memory. Returns 0 if that fails, as it does once the
+  /// sender has ended, which its watcher reports.
   uint64_t read_directly(int peer, Transfer<std::byte>& t) {
     const uint64_t piece = std::min(t.bytes - t.done, kDirectPiece);
     const int64_t got =
@@ -243,7 +243,7 @@ class SharedMemory : public Transport {
                rank(), expected);
   }
 
-  /// A second apart: by then the end of a process was noticed.
+  /// Retries after a second, by when the end of a process has been noticed.
   static constexpr int kMostFailedReads = 8;
 
   HostSegment segment_;

@@ -49,7 +49,7 @@ std::string packed_failure(const std::optional<Failure>& failure) {
   return packed.bytes();
 }
 
-/// The first of the failures that the ranks packed.
+/// Returns the first of the ranks' packed failures.
 std::optional<Failure> first_failure(const std::vector<std::string>& all) {
   std::optional<Failure> first;
   for (const std::string& bytes : all) {
@@ -67,7 +67,7 @@ std::optional<Failure> first_failure(const std::vector<std::string>& all) {
 }  // namespace
 
 void share_failures(Communicator& communicator, const std::optional<Failure>& own) {
-  // Nearly always nothing is wrong: one byte says so.
+  // One byte suffices in the usual case without a failure.
   const std::vector<char> flags = communicator.gather_values(static_cast<char>(own.has_value()));
   if (std::ranges::count(flags, 0) == std::ssize(flags)) return;
   const auto first = first_failure(gather_texts(communicator, packed_failure(own)));
@@ -111,7 +111,7 @@ bool divide_pieces(Communicator* communicator, int64_t count, int64_t at_once,
     std::optional<Failure> failure;
     for (int64_t i = begin + communicator->rank(); i < end && !failure; i += ranks)
       failure = failure_of(i, [&] { own.put_text(compute(i).bytes()); });
-    // The failures travel with the results, in front of them.
+    // Failures are sent in front of the results.
     Packed message;
     message.put_text(packed_failure(failure));
     message.put_text(own.bytes());

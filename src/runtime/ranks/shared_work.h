@@ -1,8 +1,8 @@
 #pragma once
-// Work that all ranks of a run do together outside of training: numbered pieces are divided among
-// them, and every rank gets all results, in order. A null communicator is a run of one process,
-// which does all pieces itself, so callers have one path. Every function here is called by all
-// ranks in the same order.
+// Divides work outside of training among the ranks of a run: each rank computes some of the
+// numbered pieces, and every rank gets all results, in order. With a null communicator, one process
+// computes all pieces, so callers need no second path. All ranks must call these functions in the
+// same order.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace brrr {
 
-/// An error that all ranks throw with the same words, so that it is enough if rank 0 tells it.
+/// An error that all ranks throw with the same message, so that only rank 0 has to print it.
 class SharedError : public UserError {
  public:
   using UserError::UserError;
@@ -31,26 +31,26 @@ inline int rank_of(const Communicator* c) { return c == nullptr ? 0 : c->rank();
 inline int ranks_of(const Communicator* c) { return c == nullptr ? 1 : c->ranks(); }
 inline bool is_first_rank(const Communicator* c) { return rank_of(c) == 0; }
 
-/// Connects this process with the other ranks of its run; one connection serves all that a process
-/// does, one after the other. If `threads` is 0, the ranks of a host divide its processors. Throws
-/// LostRank when a rank does not come.
+/// Connects this process with the other ranks of its run. Later calls return the same connection.
+/// If `threads` is 0, the ranks of a host divide its processors. Throws LostRank if a rank does not
+/// connect.
 std::shared_ptr<Communicator> connect_ranks(const RankPlace& place, int64_t threads,
                                             const TransportOptions& options = {});
 
-/// The text that each rank gives, in the order of ranks.
+/// Returns the texts of all ranks, in the order of ranks.
 std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text);
 
-/// What a rank found wrong, and at which point of the work: the lowest comes first.
+/// An error of a rank and its position in the work; the lowest position is reported.
 struct Failure {
   int64_t order = 0;
   std::string message;
   ExitCode code = ExitCode::kFailed;
 };
-/// Throws the failure with the lowest order, of equal ones that of the lowest rank, as SharedError
-/// on all ranks; returns if no rank has one.
+/// Throws the failure with the lowest order (for equal orders, that of the lowest rank) as
+/// SharedError on all ranks. Returns if no rank has a failure.
 void share_failures(Communicator& communicator, const std::optional<Failure>& own);
 
-/// f() as a failure, if it throws a UserError other than LostRank.
+/// Calls f() and returns its UserError, unless it is LostRank, as a failure.
 template <typename F>
 std::optional<Failure> failure_of(int64_t order, F&& f) {
   try {
@@ -63,15 +63,15 @@ std::optional<Failure> failure_of(int64_t order, F&& f) {
   return std::nullopt;
 }
 
-/// Runs on each rank what exchanges nothing. If it throws a UserError on any rank, all throw the
-/// one of the lowest rank.
+/// Calls f() on each rank; it must not exchange anything. If it throws a UserError on some ranks,
+/// all ranks throw that of the lowest one.
 template <typename F>
 void run_on_all(Communicator* communicator, F&& f) {
   if (communicator == nullptr) return static_cast<void>(f());
   share_failures(*communicator, failure_of(rank_of(communicator), f));
 }
 
-/// Runs what fails on all ranks alike, because they have the same data: its UserErrors become
+/// Calls f(), which fails on all ranks alike because they have the same data. Its UserErrors become
 /// SharedErrors.
 template <typename F>
 auto run_alike(Communicator* communicator, F&& f) {
@@ -87,10 +87,10 @@ auto run_alike(Communicator* communicator, F&& f) {
   }
 }
 
-/// The text that rank 0 makes; a UserError that it throws is thrown on all ranks.
+/// Returns the text that rank 0 makes; a UserError of rank 0 is thrown on all ranks.
 std::string text_of_first(Communicator* communicator, const std::function<std::string()>& make);
 
-/// Arrays as one sequence of bytes, to be read in the order in which they were written.
+/// Serialises arrays into one sequence of bytes; they are read in the order of writing.
 class Packed {
  public:
   Packed() = default;

@@ -1,8 +1,8 @@
 #pragma once
-// Transport: carries bytes between the ranks of a run. Each kind (shared memory, MPI, ...) is one
-// small file, and open_transport() chooses among them. A transport only moves bytes: gradients are
-// summed by the kernels of collectives (runtime/ranks/collectives.h), so the order of a sum does
-// not depend on the transport.
+// Transport: sends bytes between the ranks of a run. Each kind (shared memory, MPI) is one small
+// file, and open_transport() chooses among them. A transport only moves bytes: gradients are summed
+// by the kernels of collectives (runtime/ranks/collectives.h), so the order of a sum does not
+// depend on the transport.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,38 +15,39 @@
 
 namespace brrr {
 
-/// The exit code of a rank that ends because another one is gone, so that whoever started them can
-/// tell the first to fail from those that followed.
+/// The exit code of a rank that ends because another one is lost, so that a launcher can tell the
+/// first rank to fail from those that followed.
 inline constexpr ExitCode kLostRankExit{4};
 
-/// Ends a run because another rank is gone: which one, on which host, and what to do.
+/// Ends a run because another rank is lost. The message names the rank, its host and what to do.
 class LostRank : public UserError {
  public:
   explicit LostRank(const std::string& message, ExitCode code = kLostRankExit)
       : UserError(message, code) {}
 };
 
-/// Another rank met an error of its own and ended the run, or is done although this one still needs
-/// it. Ranks that are started again would end in the same way.
+/// Another rank ended the run by an error of its own, or has finished although this one still needs
+/// it. Restarted ranks would end in the same way.
 class AbandonedRun : public LostRank {
  public:
   using LostRank::LostRank;
 };
 
-/// A rank of another host gives no sign of life. Its host may be cut off, and then the launcher
-/// cannot end what runs there, nor itself.
+/// A rank of another host does not answer. If its host is cut off, the launcher can end neither the
+/// processes there nor itself.
 class SilentHost : public LostRank {
  public:
   using LostRank::LostRank;
 };
 
-/// Where a process stands among those of a run.
+/// The position of a process among those of a run.
 struct RankPlace {
   int rank = 0, ranks = 1;
-  int local_rank = 0, local_ranks = 1;  // among those of the same host
-  /// Who said so: "--ranks", "torchrun", "Open MPI", "PMI", "PMIx", "Slurm"; empty: a run of one.
+  int local_rank = 0, local_ranks = 1;  // the same within its host
+  /// Where this comes from: "--ranks", "torchrun", "Open MPI", "PMI", "PMIx", "Slurm"; empty: there
+  /// is one rank.
   std::string source;
-  /// Names the run among those of a host: the same for all its ranks, and for no other run.
+  /// Identifies the run on a host: the same for all its ranks and different for other runs.
   std::string run_id;
 };
 

@@ -11,11 +11,11 @@ namespace brrr::ranks {
 
 /// The name of the shared memory of a run, as shm_open() takes it.
 std::string segment_name(const std::string& run_id);
-/// Removes the shared memory that ranks left behind which were killed before all had come.
+/// Removes the shared memory of ranks that were killed before all of them were attached.
 void remove_segment(const std::string& run_id);
 
-/// How long a rank may be silent: what the options say (--rank-timeout), else BRRR_RANK_TIMEOUT,
-/// else 12.
+/// Seconds for which a rank may be silent: the option (--rank-timeout) if it is not 0, or else
+/// BRRR_RANK_TIMEOUT, or else 12.
 double timeout_seconds(double of_options);
 
 std::unique_ptr<Transport> open_shared_memory(const RankPlace& place,

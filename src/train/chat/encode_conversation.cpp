@@ -13,8 +13,8 @@ namespace {
 
 using jinja::TextRange;
 
-/// The day that templates write who ask for it (strftime_now): always the same, so that a run that
-/// is resumed on another day has the same data. It is the one in the templates of Llama 3.
+/// The date for templates that call strftime_now. It is always the same, so that a run resumed on
+/// another day has the same data: the one in Llama 3's templates.
 std::tm day_of_training() {
   std::tm day{};
   day.tm_year = 2024 - 1900;
@@ -31,14 +31,13 @@ struct PlacedIds {
   std::vector<TextRange> ranges;
 };
 
-/// Walks through a text along the texts of its ids.
+/// Encodes a text and finds the range of each id by following their decoded texts.
 class Placer {
  public:
   Placer(const io::Tokenizer& tokenizer, std::string_view text)
       : tokenizer_(tokenizer), text_(text) {}
 
-  /// The ids with their places; nothing if they do not spell the text, because the tokenizer
-  /// normalizes it.
+  /// Returns nothing if the ids do not spell the text, because the tokenizer normalizes it.
   std::optional<PlacedIds> place() {
     PlacedIds placed{tokenizer_.encode(text_), {}};
     io::DecodeState state;
@@ -60,8 +59,8 @@ class Placer {
   }
 
  private:
-  /// Moves behind the text of an id. Tokenizers of the Llama family put a space before the text and
-  /// behind special tokens; such a space belongs to the character that follows.
+  /// Advances by the decoded text of an id. Tokenizers of the Llama family insert a space before
+  /// the text and after special tokens; such a space gets the range of the character that follows.
   std::optional<TextRange> advance(std::string_view piece) {
     const std::string_view rest = text_.substr(at_);
     const bool is_added = !rest.starts_with(piece) && piece.starts_with(' ');

@@ -11,7 +11,7 @@
 namespace brrr::train {
 namespace {
 
-/// They lie in memory of the first host, which ranks of others cannot write to.
+/// Peer checkpoints are in the memory of the first host, where ranks of other hosts cannot write.
 void refuse_peer_checkpoints(const TrainOptions& options) {
   if (options.elastic)
     usage_error(
@@ -120,7 +120,7 @@ TrainOptions options_of_rank(const TrainOptions& given, const ElasticStart& star
   const GoOn& go_on = start.go_on;
   const std::string& folder = start.folder;
   if (!go_on.checkpoint.empty()) {
-    // The record of the run has all that was given at the first start.
+    // The record of the run holds the options that were given at the first start.
     options.resume = go_on.checkpoint;
     options.overwrite = false;
     options.output_dir.clear();
@@ -128,7 +128,7 @@ TrainOptions options_of_rank(const TrainOptions& given, const ElasticStart& star
     return options;
   }
   if (go_on.from == GoOn::From::memory) {
-    // --fit may have found another plan than it would find now.
+    // Take the recorded plan, because --fit might find another one now.
     const fs::path record = fs::path(folder) / "train_config.json";
     TrainOptions recorded = options_from_json(read_file(record), record.string());
     copy_per_call(options, recorded);
@@ -137,7 +137,7 @@ TrainOptions options_of_rank(const TrainOptions& given, const ElasticStart& star
     options.fit = options.resume = "false";
   }
   if (!folder.empty()) options.output_dir = folder;
-  if (start.is_place_checked) options.overwrite = true;  // what is there is of this run
+  if (start.is_place_checked) options.overwrite = true;  // the files there belong to this run
   return options;
 }
 

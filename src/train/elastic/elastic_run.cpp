@@ -6,7 +6,7 @@
 namespace brrr::train {
 namespace {
 
-/// Peer checkpoints are so many times as far apart as one takes.
+/// For `auto`: the time between two peer checkpoints as a multiple of the time that one takes.
 constexpr double kKeepEvery = 100;
 
 }  // namespace
@@ -16,7 +16,7 @@ ElasticRun::ElasticRun(Communicator* communicator)
       ranks_(ranks_of(communicator)),
       launcher_(LauncherMemory::inherited()) {
   if (launcher_) start_ = start_of(*launcher_);
-  // Ranks of several hosts learn it from rank 0.
+  // On several hosts, only rank 0 sees the launcher's memory; it tells the others.
   if (LauncherMemory::is_of_several_hosts() && communicator != nullptr)
     start_ =
         elastic_start_from_json(gather_texts(*communicator, launcher_ ? to_json(start_) : "")[0]);

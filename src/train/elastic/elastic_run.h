@@ -1,6 +1,6 @@
 #pragma once
-// What --elastic adds to the loop of a run: ranks note how far they are, keep peer checkpoints, and
-// go on from them. In a process that no elastic launcher started, nothing happens.
+// What --elastic adds to the training loop: ranks note their step, take peer checkpoints and go on
+// from them. Does nothing in a process that was not started by an elastic launcher.
 
 #include <optional>
 #include <string>
@@ -15,23 +15,23 @@ namespace brrr::train {
 
 class ElasticRun {
  public:
-  /// `communicator`: null where one rank runs alone. Called by all ranks.
+  /// `communicator`: null if there is one rank. Called by all ranks.
   explicit ElasticRun(Communicator* communicator);
 
-  /// options_of_rank() by what this process's launcher says.
+  /// Returns options_of_rank() for this process's launcher.
   TrainOptions options(const TrainOptions& given) const;
-  /// Whether the ranks were started again and find the newest state in memory.
+  /// Whether this is a restart for which the newest state is in memory.
   bool goes_on_from_memory() const;
-  /// The place of a new run may be written to: what is in it from now on is the run's own.
+  /// Notes that the folder of a new run may be written to; files in it now belong to the run.
   void note_place_checked();
-  /// From here on the launcher can start the ranks again where they were.
+  /// Notes the run's folder, so that the launcher finds its checkpoints after a loss.
   void publish(const std::string& folder);
-  /// Connects to the peer checkpoints, if the options ask for them.
+  /// Connects to the peer checkpoints if the run uses them.
   void open(const TrainOptions& options);
   void load(OpenRun& run) { run.load(*peers_); }
 
   void note_step(int64_t step);
-  /// Whether this step is to be kept; with `auto` by this rank's clock.
+  /// Whether to take a peer checkpoint after this step; for `auto`, by this rank's clock.
   bool wants_to_keep(int64_t step, const TrainOptions& options) const;
   void keep(OpenRun& run);
 
@@ -40,7 +40,7 @@ class ElasticRun {
   std::optional<LauncherMemory> launcher_;
   ElasticStart start_;
   std::optional<PeerCheckpoints> peers_;
-  double keep_seconds_ = 0;  // that the last one took
+  double keep_seconds_ = 0;  // duration of the last peer checkpoint
   Stopwatch since_kept_;
 };
 

@@ -20,18 +20,18 @@ namespace brrr::train {
 namespace {
 
 constexpr int64_t kPage = 4096;
-/// Room for the state of the trainer, which is some KiB of JSON.
+/// Bytes reserved for the state of the trainer, which is some KiB of JSON.
 constexpr int64_t kTextBytes = 16 * kPage;
-/// Pieces of a tensor begin at cache lines, and threads copy so many bytes at least.
+/// Pieces of a tensor begin at cache lines; a thread copies at least kGrain bytes.
 constexpr int64_t kLine = 64, kGrain = 1 << 20;
 
-/// Bytes of a whole tensor, which a part holds.
+/// A range of a whole tensor's bytes, which a part holds.
 struct Piece {
-  int64_t state = 0;  // the number among the states of a checkpoint
+  int64_t state = 0;  // position among the states of a checkpoint
   int64_t begin = 0, bytes = 0;
 };
 
-/// Stands at the beginning of a part; the pieces and their bytes follow, each at a cache line.
+/// The beginning of a part. The list of pieces and their bytes follow, each at a cache line.
 struct PartHeader {
   uint64_t layout = 0;  // identifies the states of the run
   int64_t pieces = 0, text_bytes = 0, data_offset = 0;
@@ -57,8 +57,8 @@ uint64_t layout_of(const std::vector<const StateInfo*>& states) {
   return hash.value();
 }
 
-/// The bytes of the whole tensor that a rank's shard has; of a tensor that every rank has whole,
-/// its share of them.
+/// Returns the range of a whole tensor that a rank copies: its shard or, if all ranks hold the
+/// whole tensor, its share of it.
 Piece piece_of(const StateInfo& state, int64_t number, int64_t rank, int64_t ranks) {
   const int64_t all = whole_bytes(state);
   if (whole_type(state)) {
@@ -108,7 +108,7 @@ void read_at(int file, void* to, int64_t bytes, int64_t offset) {
   }
 }
 
-/// A piece and where its bytes lie in the generation's file.
+/// A piece and the offset of its bytes in the generation's file.
 struct Found {
   Piece piece;
   int64_t offset = 0;
@@ -130,7 +130,8 @@ PeerCheckpoints::~PeerCheckpoints() {
     if (mapping.data != nullptr) ::munmap(mapping.data, static_cast<size_t>(mapping.part.bytes));
 }
 
-/// Reserves the pages: memory that runs out later would end the process by a signal.
+/// Maps a part. Its pages are reserved, because memory that runs out later would end the process by
+/// a signal.
 std::byte* PeerCheckpoints::region(int generation, const LauncherMemory::Part& part) {
   Mapping& mapping = mapped_[generation];
   if (mapping.data != nullptr) return mapping.data;

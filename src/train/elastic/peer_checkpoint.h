@@ -1,8 +1,8 @@
 #pragma once
-// Peer checkpoints: the training state as a checkpoint has it, in memory that outlives the ranks
-// (runtime/ranks/launcher_memory.h). Each rank copies its part: its shards, and of a whole tensor
-// one of as many pieces as there are ranks. Parts say which bytes of which tensor they hold, so
-// any number of ranks reads them back, with any stage of ZeRO.
+// Peer checkpoints hold the training state of a checkpoint in memory that outlives the ranks
+// (runtime/ranks/launcher_memory.h). Each rank copies one part: its shards, and 1/N of every tensor
+// that all N ranks hold. A part says which bytes of which tensor it holds, so that any number of
+// ranks can read it back, at any stage of ZeRO.
 
 #include <string>
 
@@ -11,7 +11,7 @@
 
 namespace brrr::train {
 
-/// What a rank's part takes, in bytes, of one generation.
+/// Returns the bytes of a rank's part of one generation.
 int64_t peer_checkpoint_bytes(const Engine& engine, int rank, int ranks);
 
 class PeerCheckpoints {
@@ -22,9 +22,9 @@ class PeerCheckpoints {
   PeerCheckpoints& operator=(const PeerCheckpoints&) = delete;
   ~PeerCheckpoints();
 
-  /// Copies this rank's part of the state after `step` steps; `trainer_state`: to_json() of it.
-  /// Called by all ranks between two steps. The older of the two generations is replaced, so that
-  /// the newer one is there if a rank ends meanwhile. Throws UserError where memory runs out.
+  /// Copies this rank's part of the state after `step` steps; `trainer_state` is its JSON. Called
+  /// by all ranks between two steps. The older of the two generations is replaced, so that the
+  /// newer one remains if a rank is lost meanwhile. Throws UserError if memory runs out.
   void keep(const Engine& engine, int64_t step, const std::string& trainer_state);
   /// Fills the engine's states from the newest complete generation, and returns `trainer_state`.
   std::string load(Engine& engine);
@@ -34,7 +34,7 @@ class PeerCheckpoints {
 
   LauncherMemory& memory_;
   int rank_, ranks_;
-  int next_ = 0;  // the generation that is written next
+  int next_ = 0;  // the generation to write next
   struct Mapping {
     std::byte* data = nullptr;
     LauncherMemory::Part part;

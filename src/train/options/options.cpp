@@ -209,7 +209,7 @@ void add_model_rows(Table& t) {
   t.real("dropout", &Options::dropout, share(), "P", "probability of dropping an activation");
   t.text("init-from", &Options::init_from, "FOLDER",
          "scratch, or a checkpoint, run or model folder, GGUF file, or ORG/NAME of the Hugging "
-         "Face Hub, to start from; with --resume: where the base of an adapter is now",
+         "Face Hub, to start from; for a resumed run: the new place of an adapter's base",
          {"model-name-or-path"});
   t.list("freeze", &Options::freeze, true, "PLACE...",
          "parameters to leave as they are: embed, h.3, h.0-5, norm, head, or a parameter's name or "

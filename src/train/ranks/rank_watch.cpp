@@ -9,7 +9,8 @@
 namespace brrr::train {
 namespace {
 
-// A straggler computes this much longer than the others, whom that costs this share of a step.
+// A straggler computes at least kSlower times as long as the others and makes them wait for at
+// least kLeastShare of a step.
 constexpr double kSlower = 1.15, kLeastShare = 0.05;
 
 double median_of(std::vector<double> values) {
@@ -30,7 +31,7 @@ void RankWatch::Sum::add(std::span<const RankStep> readings) {
     ranks[i].seconds += readings[i].seconds;
     ranks[i].waited_seconds += readings[i].waited_seconds;
     ranks[i].bytes_sent += readings[i].bytes_sent;
-    // Memory is a level: the newest reading counts.
+    // Memory is not summed: the newest reading counts.
     if (readings[i].process_bytes > 0) ranks[i].process_bytes = readings[i].process_bytes;
   }
   ++steps;
@@ -47,7 +48,7 @@ std::vector<RankStep> RankWatch::Sum::means() const {
 std::optional<std::string> RankWatch::add(std::span<const RankStep> ranks) {
   BRRR_CHECK(ranks.size() == hosts_.size(), "{} readings of {} ranks", ranks.size(), hosts_.size());
   since_taken_.add(ranks);
-  if (++steps_ == 1) return std::nullopt;  // it warms up
+  if (++steps_ == 1) return std::nullopt;  // warm-up
   block_.add(ranks);
   const std::vector<RankStep> means = block_.means();
   const double seconds = means[0].seconds * static_cast<double>(block_.steps);
@@ -62,7 +63,8 @@ std::vector<RankStep> RankWatch::take_means() {
   return sum.means();
 }
 
-// One slow block may be other work on the machine: a straggler is the slowest twice in a row.
+// One slow block may be caused by other work on the machine, so a straggler has to be the slowest
+// rank in two blocks in a row.
 std::optional<std::string> RankWatch::look_at_block(const std::vector<RankStep>& means) {
   const auto by_time = [](const RankStep& a, const RankStep& b) {
     return a.computed_seconds() < b.computed_seconds();
@@ -78,7 +80,7 @@ std::optional<std::string> RankWatch::look_at_block(const std::vector<RankStep>&
   if (computed.empty()) return std::nullopt;
   const RankStep& rank = means[slowest];
   const double usual = median_of(computed), step = rank.seconds;
-  // Others wait for more than this rank, such as for bytes: it costs at most what it takes longer.
+  // The others also wait for data to arrive, so the cost is at most the additional computing time.
   const double cost = std::min(median_of(waited), rank.computed_seconds() - usual);
   const bool is_slow = rank.computed_seconds() > kSlower * usual && cost > kLeastShare * step;
   const int before = std::exchange(last_slowest_, is_slow ? static_cast<int>(slowest) : -1);

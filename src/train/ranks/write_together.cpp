@@ -33,7 +33,7 @@ constexpr uint64_t kLeastPart = uint64_t{1} << 20, kPartAlignment = 4096;
              is_full ? "; free some space and run again" : "");
 }
 
-/// A file that several processes write to, each at its own places.
+/// Writes at chosen positions of a file to which several processes write.
 class PlacedWriter {
  public:
   explicit PlacedWriter(const fs::path& path)
@@ -53,7 +53,8 @@ class PlacedWriter {
       at += static_cast<uint64_t>(n);
     }
   }
-  /// Room for the whole file, so that a full disk is known before anything is written.
+  /// Reserves the space of the whole file, so that a full disk is noticed before anything is
+  /// written.
   void reserve(uint64_t bytes) {
     const int error = ::posix_fallocate(fd_, 0, static_cast<off_t>(bytes));
     if (error == EOPNOTSUPP || error == EINVAL) {
@@ -73,7 +74,7 @@ class PlacedWriter {
   int fd_;
 };
 
-/// Bytes that no other file holds at their place.
+/// Returns random bytes by which a file is recognised.
 std::string fresh_token() {
   std::random_device random;
   std::string token;
@@ -84,7 +85,7 @@ std::string fresh_token() {
   return token;
 }
 
-/// Whether this process sees the file of another one: `token` is what that one wrote into it.
+/// Whether this process sees a file of another process, which wrote `token` into it.
 bool sees(const fs::path& path, uint64_t at, const std::string& token) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return false;
@@ -95,7 +96,7 @@ bool sees(const fs::path& path, uint64_t at, const std::string& token) {
   return is_read && found == token;
 }
 
-/// The bytes of a tensor that this rank writes, and where they begin in the tensor.
+/// The bytes of a tensor that this rank writes, and their offset in the tensor.
 struct Part {
   std::span<const std::byte> bytes;
   uint64_t begin = 0;
@@ -108,7 +109,7 @@ class Parts {
         rank_(static_cast<uint64_t>(communicator.rank())),
         ranks_(static_cast<uint64_t>(communicator.ranks())) {}
 
-  /// `number`: of the tensor in the file.
+  /// `number`: the position of the tensor in the file.
   Part of(const SafetensorsLayout::Place& place, size_t number) {
     const TensorView& tensor = *place.tensor;
     const bool is_state = tensor.bytes.empty() && place.bytes > 0;
@@ -121,7 +122,7 @@ class Parts {
       if (size == 0) return {};
       return {engine_.read_state(state->name, room_).first(size), begin};
     }
-    // What all ranks hold.
+    // All ranks hold the tensor: they divide a large one, and take turns with small ones.
     uint64_t begin = 0, end = place.bytes;
     if (place.bytes / ranks_ >= kLeastPart) {
       const auto cut = [&](uint64_t rank) {
@@ -140,7 +141,7 @@ class Parts {
  private:
   const Engine& engine_;
   uint64_t rank_, ranks_;
-  std::vector<std::byte> room_;  // of a device whose memory is not the host's
+  std::vector<std::byte> room_;  // for states in the memory of a device
 };
 
 void write_own_parts(const fs::path& path, const SafetensorsLayout& layout, const Engine& engine,

@@ -1,7 +1,7 @@
 #pragma once
-// Files of states that the ranks of a run write together: each rank writes what it holds, if all of
-// them see the file of rank 0; else rank 0 gathers the tensors, one after the other, and writes
-// them. Both give the bytes that a run of one process writes.
+// Writes files of states by all ranks of a run. If all ranks see the file of rank 0, each of them
+// writes what it holds. Otherwise rank 0 gathers one tensor after the other and writes them. Either
+// way the file has the bytes that a run of one process would write.
 
 #include <span>
 
@@ -12,10 +12,10 @@
 
 namespace brrr::train {
 
-/// Writes a safetensors file; called by all ranks with the same tensors. A tensor without bytes is
-/// the state of its name, as a whole. `file` counts on rank 0 alone. The file appears under its
-/// name once all ranks have written; if one fails or ends, all throw (SharedError or LostRank) and
-/// what had the name before is still there. `communicator` is null in a run of one process.
+/// Writes a safetensors file; called by all ranks with the same tensors. A tensor without bytes
+/// stands for the whole state of that name. Only rank 0 uses `file`. The file gets its name once
+/// all ranks have written; if one fails or ends, all throw (SharedError or LostRank) and an earlier
+/// file of that name remains. `communicator` is null in a run of one process.
 void write_together(const fs::path& file, std::span<const io::TensorView> tensors,
                     const io::Metadata& metadata, const Engine& engine, Communicator* communicator);
 
