@@ -197,7 +197,8 @@ std::vector<std::string> start_lines(const Session& session, const models::Model
                               static_cast<double>(model.parameter_count()) / 1e6,
                               text_of_sizes(model.sizes(), o.context),
                               session.engine().backend().name, counted(thread_count(), "thread")));
-  if (std::string line = adapter_line(model); !line.empty()) lines.push_back(std::move(line));
+  for (const std::string& line : {adapter_line(model), kept_floats_note(model, o)})
+    if (!line.empty()) lines.push_back(line);
   if (!o.freeze.empty()) {
     const std::set<std::string> frozen = models::frozen_parameters(model, o.freeze);
     int64_t elements = 0;

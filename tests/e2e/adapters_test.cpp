@@ -130,6 +130,16 @@ TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
   };
   ASSERT_EQ(run(further("further", {"--load-in-4bit"})), 0) << err_;
   EXPECT_LT(arena_of(), floats);
+  EXPECT_EQ(err_.find("stay floats"), std::string::npos) << err_;
+  // Layers that are too small to be held in integers are counted.
+  ASSERT_EQ(run(small_run("narrow", {"--max-steps", "2", "--n-embd", "32"})), 0) << err_;
+  ASSERT_EQ(
+      run(tuning("kept", {"--init-from", path("narrow"), "--load-in-4bit", "--max-steps", "2"})), 0)
+      << err_;
+  EXPECT_NE(err_.find(" linear layers below the adapter stay floats: --load-in-4bit holds matrices "
+                      "of at least"),
+            std::string::npos)
+      << err_;
 }
 
 // Dropout draws by row, so that adapters see the same numbers on any rank.

@@ -4,6 +4,7 @@
 
 #include "base/human.h"
 #include "models/adapters/adapted_model.h"
+#include "passes/weights/weight_choice.h"
 #include "train/tasks/picture_data.h"
 
 namespace brrr::train {
@@ -182,6 +183,23 @@ std::string other_task_note(const models::Model& known, const models::Model& mod
       "the adapter was trained for {}; its low-rank matrices are trained further for {}, with the "
       "head that this needs",
       text(was), text(now));
+}
+
+std::string kept_floats_note(const models::Model& model, const TrainOptions& o) {
+  const models::AdaptedModel* adapted = model.adapted();
+  if (adapted == nullptr || quantization_of_base(o).bits == 0) return "";
+  int64_t kept = 0, all = 0;
+  for (const models::LinearLayer& layer : models::linear_layers(*adapted->base())) {
+    if (layer.is_conv || adapted->trained().contains(layer.weight)) continue;
+    ++all;
+    kept += is_worth_quantizing({layer.out, layer.in}) ? 0 : 1;
+  }
+  if (kept == 0) return "";
+  return fmt::format(
+      "note: {} of {} below the adapter stay floats: --{} holds matrices of at least {} elements, "
+      "{} rows and {} columns in integers",
+      kept, counted(all, "linear layer"), name_of_integers(o), with_commas(kLeastQuantizedElements),
+      kLeastQuantizedSize, kLeastQuantizedSize);
 }
 
 std::string adapter_line(const models::Model& model) {

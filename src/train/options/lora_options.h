@@ -30,6 +30,10 @@ Quantization quantization_of_base(const TrainOptions& options);
 /// model as the folder has it.
 std::string other_task_note(const models::Model& known, const models::Model& model);
 
+/// What a run says where --load-in-4bit or --load-in-8bit leaves linear layers as floats, because
+/// they are small; "" otherwise.
+std::string kept_floats_note(const models::Model& model, const TrainOptions& options);
+
 /// What a run says about its adapter; "" without one.
 std::string adapter_line(const models::Model& model);
 
