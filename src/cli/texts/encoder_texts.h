@@ -102,7 +102,7 @@ class ResultList {
 
 /// "1,000 texts in 1.20 s, 833 texts/s (FOLDER)" on stderr. `seconds`: without those that texts
 /// were waited for.
-void say_rate(int64_t texts, double seconds, const fs::path& model);
+void say_rate(int64_t texts, double seconds, const std::string& model);
 double rate_of(int64_t texts, double seconds);
 
 }  // namespace brrr::cli
