@@ -30,8 +30,8 @@ struct Source {
   int64_t bytes = 0;  // of the text; 0 for shards
 };
 
-// A text that cannot fit with its tokens is refused before it is read. Only what is certain counts:
-// how few tokens a vocabulary needs is not known.
+// Refuses a text that does not fit in memory, before it is read. Tokens count only for a byte
+// tokenizer: with another one their number is not known yet.
 void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
                 const MemoryLimit& limit) {
   int64_t bytes = 0;
@@ -41,7 +41,7 @@ void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
   const int64_t ids = tokenizer.kind() == "byte" ? bytes * int64_t{sizeof(int32_t)} : 0;
   const int64_t now = resident_memory().needed(), needed = now + bytes + ids;
   if (needed <= limit.bytes) return;
-  // Less than the program alone: the refusal of the model then names what would do.
+  // The limit is below what the program alone takes: opening the model names a sufficient limit.
   constexpr int64_t kLittle = int64_t{8} << 20;
   if (limit.bytes < now && bytes <= kLittle) return;
   throw UserError(
