@@ -106,8 +106,8 @@ const OptionTable<ExportOptions>& export_table() {
   return table;
 }
 
-/// What is at the place of the output must be such a file, too, and what is at that of its weights
-/// must belong to it.
+/// Throws UserError if the output would replace a file of another kind, or its weights a file that
+/// does not belong to it.
 void check_replaced(const ExportOptions& o) {
   std::error_code gone;
   const fs::file_type type = fs::symlink_status(o.output, gone).type();
@@ -135,7 +135,7 @@ void check_replaced(const ExportOptions& o) {
                                     : "ONNX");
 }
 
-/// Names that users of other exporters would type, and what says the same here.
+/// Option names of other exporters, and the advice for each.
 void refuse_foreign(const Arguments& args) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"task", "a model's folder says its task; for text-generation-with-past give --kv-cache"},
@@ -248,7 +248,7 @@ onnx::TrialSource source_of(const ExportOptions& o) {
   return onnx::module_source(module, read_sizes(o.sizes), known_inputs(o, *module));
 }
 
-/// f(), whose reasons get the option that may help.
+/// Calls f() and adds the option that may help to the message of its UserError.
 template <typename F>
 auto with_advice(const ExportOptions& o, F&& f) {
   try {
@@ -269,7 +269,7 @@ std::string sizes_text(const onnx::TrialSource& trial, const std::vector<int64_t
   return text;
 }
 
-/// Runs the file at sizes that its making has not seen. Throws UserError where it differs.
+/// Runs the file at sizes that were not used to make it. Throws UserError if its results differ.
 void verify_onnx(const ExportOptions& o, const onnx::TrialSource& trial, const fs::path& file) {
   constexpr double kNarrow = 2e-2, kWide = 1e-4;
   const std::shared_ptr<const Runnable> module = onnx::open_module(file);
@@ -316,7 +316,7 @@ class Workplace {
   Workplace& operator=(const Workplace&) = delete;
   ~Workplace() { remove_marked_folder(folder_, kTemporaryMark); }
   fs::path file() const { return folder_ / output_.filename(); }
-  /// Gives them their names; a data file that is no longer used goes.
+  /// Moves them to their final names and removes a data file that is no longer used.
   void finish() const {
     const fs::path data = onnx::data_file_of(file()), old = onnx::data_file_of(output_);
     std::error_code error;

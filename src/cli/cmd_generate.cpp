@@ -108,7 +108,7 @@ int generate_main(const infer::GenerateOptions& options) {
       open_named_model(options.model, {.adapters = io::parse_adapters(options.adapter)});
   if (!options.prompts.empty()) return generate_many(options, model);
   std::optional<io::ChatTemplate> chat;
-  if (options.chat) chat = chat_template_of(model, !options.tools.empty());
+  if (options.chat) chat = chat_template_of(options, model);
   TextMaker maker(options, model);
   Conversation conversation(options, model, chat ? &*chat : nullptr);
   if (options.reads_turns())

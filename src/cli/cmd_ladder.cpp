@@ -58,7 +58,7 @@ bool is_of_a_run(const OptionInfo& given) {
 
 // -- options
 
-/// Options of `train` that shape the steps, and what opens an error on each.
+/// Options of `train` that shape the steps, and the prefix of an error about each.
 struct Changes {
   KeyValues options;
   std::vector<std::string> where;
@@ -68,8 +68,8 @@ struct Changes {
   }
 };
 
-/// What is given, the contents of a --config file in place of its name: a ladder's own options lie
-/// under all of it, and its record is kept under the values.
+/// The given options, with the contents of a --config file in place of its name. They override the
+/// ladder's own options, and they identify its record.
 Changes changes_of(const KeyValues& given, const std::string& config) {
   const auto& table = train::train_option_table();
   const auto option_of = [](const OptionInfo& row) {
@@ -222,7 +222,8 @@ int run_ladder(const Arguments& args) {
           write_named_file(flags.html, insight::ladder_page(climbed));
           page_failed = false;
         } catch (const UserError& e) {
-          // What is measured is worth more than its page, which the next ladder tries again.
+          // Continue without the page: measurements matter more, and the next ladder writes it
+          // again.
           if (!page_failed)
             progress.message(fmt::format("{}; continuing without the page", e.what()));
           page_failed = true;
@@ -240,7 +241,7 @@ int run_ladder(const Arguments& args) {
       return 128 + machine::SignalGuard::received();
     } catch (...) {
       progress.finish();
-      // What was measured before is not lost.
+      // Print the ladders that were measured before the failure.
       if (!flags.json && !climbed.empty()) print(climbed, false);
       throw;
     }

@@ -81,7 +81,8 @@ std::string file_name_of(std::string name) {
   return name + ".npy";
 }
 
-/// Every output gets a file of its own, or none is computed.
+/// Throws UserError, before anything is computed, for an output whose file name would be too long
+/// or that of another output.
 void check_file_names(const Runnable& module, const std::vector<std::string>& wanted) {
   constexpr size_t kLongest = 240;
   std::map<std::string, std::string> names;

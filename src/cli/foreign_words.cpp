@@ -10,7 +10,7 @@ namespace {
 
 struct ForeignVerb {
   const char* name;
-  std::vector<std::string> ours;  // the words that take its place; empty: refused
+  std::vector<std::string> ours;  // the words that replace it; empty: refused
   const char* reason = "";
 };
 
@@ -61,11 +61,11 @@ const std::vector<ForeignVerb>& verbs() {
   return all;
 }
 
-/// An option of others. `ours` are the names that may take its place, of which the verb has one.
+/// An option of another program. It is replaced by the first of `ours` that the verb has.
 struct ForeignOption {
-  std::vector<std::string> names;  // as they are typed: "-n", "--n-predict"
+  std::vector<std::string> names;  // as typed: "-n", "--n-predict"
   std::vector<std::string> ours;
-  /// Said where the verb has none of `ours`; "": the option is unknown there.
+  /// The error where the verb has none of `ours`; "": the option is reported as unknown.
   const char* reason = "";
 };
 
@@ -206,7 +206,7 @@ std::vector<std::string> with_our_options(std::span<const OptionInfo> options,
     return at == options.end() ? OptionKind::kFlag : at->kind;
   };
   if (takes_adapters(options)) args = with_our_adapters(std::move(args));
-  bool is_value = false;  // of the option before it, whatever it looks like
+  bool is_value = false;  // whether the next word is the value of the option before it
   for (std::string& arg : args) {
     if (arg == "--") break;
     const bool was_value = std::exchange(is_value, false) && !arg.starts_with("--");

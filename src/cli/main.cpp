@@ -93,7 +93,7 @@ void print_help(const Command& command, const std::string& full_name, const KeyV
                          colour_on_stdout()));
 }
 
-/// How many of the arguments stand before the verb of another command line.
+/// Returns the number of arguments in front of the verb of the command line that they start.
 int64_t own_arguments(const Command& command, const std::vector<std::string>& args) {
   size_t at = 0;
   while (at < args.size() && args[at].size() > 1 && args[at][0] == '-') {
@@ -173,7 +173,8 @@ int dispatch(std::vector<std::string> args) {
   return run(command, "brrr " + name, std::move(args));
 }
 
-/// One line, whatever the message holds: not every exception is a UserError.
+/// Prints the message as one line: the messages of exceptions that are no UserError may have
+/// several.
 int complain(const std::string& message, int code) {
   std::fflush(stdout);
   tell("brrr: {}\n", fit_for_a_line(env::as_typed(message)));
@@ -185,8 +186,8 @@ int complain_internal(const std::string& message) {
                   static_cast<int>(ExitCode::kFailed));
 }
 
-/// A reader of standard output that went away ends the program without a word, where SIGPIPE did
-/// not.
+/// Exit code when the reader of standard output has gone and SIGPIPE is ignored; nothing is
+/// printed.
 constexpr int kNoReader = 128 + SIGPIPE;
 
 int complain_of_output(int error) {
@@ -225,8 +226,9 @@ int guarded(std::vector<std::string> args) {
   }
 }
 
-/// A standard stream that the parent closed would become the next file that is opened, and what is
-/// said would be written into it. Reading and writing them fails as before; messages go nowhere.
+/// Opens /dev/null for standard streams that the parent closed. Otherwise the next file that is
+/// opened would get their descriptor, and messages would be written into it. Reading and writing
+/// them fails as before.
 void fill_closed_streams() {
   constexpr int kModes[] = {O_WRONLY, O_RDONLY, O_RDWR};
   for (int fd = 0; fd < 3; ++fd)

@@ -56,8 +56,8 @@ class ManyTexts {
  public:
   ManyTexts(const infer::GenerateOptions& options, const io::ModelFolder& model,
             const PromptsFile& file)
-      : o_(options), model_(model), ends_(text_ends(model, options.chat)) {
-    if (options.chat) chat_ = chat_template_of(model, !options.tools.empty());
+      : o_(options), model_(model), ends_(text_ends(options, model)) {
+    if (options.chat) chat_ = chat_template_of(options, model);
     name_adapters();
     read(file);
   }
@@ -302,7 +302,8 @@ class ManyTexts {
     for (const auto& a : answers_) {
       const auto& adapter = a->prompt->adapter;
       is_chosen = is_chosen || adapter;
-      ++texts[!adapter ? "all adapters" : adapter->empty() ? "no adapter" : *adapter];
+      const std::string all = adapter_names_.size() == 1 ? adapter_names_[0] : "all adapters";
+      ++texts[!adapter ? all : adapter->empty() ? "no adapter" : *adapter];
     }
     if (!is_chosen) return;
     std::vector<std::string> parts;

@@ -12,7 +12,7 @@ namespace brrr::cli {
 
 namespace {
 
-/// Whether a word can only be the name of a text file: no model is called so.
+/// Whether a word has the ending of a text file, which no model has.
 bool is_text_name(const std::string& word) {
   const std::string extension = fs::path(word).extension().string();
   for (const char* known : {".txt", ".text", ".md", ".csv", ".tsv", ".jsonl", ".gz", ".zst"})
@@ -20,7 +20,7 @@ bool is_text_name(const std::string& word) {
   return false;
 }
 
-/// The option that a word means.
+/// The option that a positional word stands for.
 std::string option_of(const std::string& word, AlsoReads reads) {
   std::error_code ignored;
   const fs::path path(word);

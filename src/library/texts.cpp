@@ -210,8 +210,8 @@ brrr_status brrr_generator_open(const char* path, const brrr_option* options, si
     made->model = std::make_unique<io::ModelFolder>(infer::open_named_model(
         made->options.model, {.adapters = io::parse_adapters(made->options.adapter)}));
     infer::check_context(made->options, *made->model);
-    if (made->options.chat) made->chat = infer::chat_template_of(*made->model, false);
-    made->ends = infer::text_ends(*made->model, made->options.chat);
+    if (made->options.chat) made->chat = infer::chat_template_of(made->options, *made->model);
+    made->ends = infer::text_ends(made->options, *made->model);
     out = made.release();
   });
 }

@@ -105,6 +105,32 @@ TEST_F(Chat, StopStringsOfALineAreAddedToTheTemplatesEnd) {
   EXPECT_EQ(texts, (std::vector<std::string>{expected, expected, ""})) << whole;
 }
 
+// An adapter brings the template that it was trained with, to its base and to what it is merged to.
+TEST_F(Chat, AnAdapterBringsItsTemplate) {
+  write_file_atomically(path("c.jsonl"), R"({"messages": [{"role": "user", "content": "Hi"},)"
+                                         R"( {"role": "assistant", "content": "Oh"}]})"
+                                         "\n");
+  write_file_atomically(path("t.jinja"), std::string(kTemplate).substr(15));
+  const std::string base = path("run"), tuned = path("tuned"), merged = path("merged");
+  ASSERT_EQ(run({"train", "--task", "chat", "--data", path("c.jsonl"), "--val-data",
+                 path("c.jsonl"), "--init-from", base, "--chat-template", path("t.jinja"),
+                 "--lora-r", "4", "--max-steps", "2", "--output-dir", tuned}),
+            0)
+      << err_;
+  const std::vector<std::string> asking{"--chat", "--prompt", "Hi", "--json"};
+  std::vector<std::string> with_adapter = asking;
+  with_adapter.insert(with_adapter.end(), {"--adapter", tuned});
+  ASSERT_EQ(run(generate(with_adapter)), 0) << err_;
+  EXPECT_EQ(json()["prompt"], "u: Hi\na:");
+  const auto answer = json()["text"];
+  ASSERT_EQ(run({"merge", base, "--adapter", tuned, "--output", merged}), 0) << err_;
+  std::vector<std::string> of_merged = generate(asking);
+  put_options(of_merged, {"--model", merged});
+  ASSERT_EQ(run(of_merged), 0) << err_;
+  EXPECT_EQ(json()["prompt"], "u: Hi\na:");
+  EXPECT_EQ(json()["text"], answer);
+}
+
 TEST_F(Chat, FilesOfMessagesAndToolsAreAnswered) {
   write("chat_template.jinja",
         "{% if tools %}{{ tools | tojson }}{% endif %}" +

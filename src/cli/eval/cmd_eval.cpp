@@ -50,8 +50,8 @@ std::string identity_of(const io::LabelledFile& file) {
   return fmt::format("{} ({})", counted(std::ssize(file.rows), "row"), crc_text(crc));
 }
 
-// Refuses a text that cannot fit with its tokens before it is read. The tokens are counted at their
-// least, because the number of tokens is not known yet.
+// Refuses a text that does not fit in memory, before it is read. Tokens count only for a byte
+// tokenizer: with another one their number is not known yet.
 void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
                 const MemoryLimit& limit) {
   int64_t bytes = 0;
@@ -61,8 +61,7 @@ void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
   const int64_t ids = tokenizer.kind() == "byte" ? bytes * int64_t{sizeof(int32_t)} : 0;
   const int64_t now = resident_memory().needed(), needed = now + bytes + ids;
   if (needed <= limit.bytes) return;
-  // The limit is below the size of the program alone. The model is going to be refused with a limit
-  // that suffices.
+  // The limit is below what the program alone takes: opening the model names a sufficient limit.
   constexpr int64_t kLittle = int64_t{8} << 20;
   if (limit.bytes < now && bytes <= kLittle) return;
   throw UserError(

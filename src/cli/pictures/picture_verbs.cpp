@@ -68,6 +68,7 @@ class PictureRun {
         communicator_(communicator),
         files_(files_of(options.images)),
         folder_(model.folder),
+        title_(infer::title_of(model)),
         model_(model, machine::backend_for(options.device), how(options, model)) {
     if (!options.text.empty()) usage_error("expected --images or texts, not both");
   }
@@ -103,7 +104,7 @@ class PictureRun {
     if (skipped_ > 0)
       tell("note: {} could not be read and were left out\n", counted(skipped_, "picture"));
     tell("{} in {}, {:.{}f} images/s ({})\n", counted(count_, "picture"), duration_text(seconds_),
-         rate, rate < 9.95 ? 1 : 0, folder_.string());
+         rate, rate < 9.95 ? 1 : 0, title_);
   }
 
  private:
@@ -201,6 +202,7 @@ class PictureRun {
   Communicator* communicator_;
   std::vector<fs::path> files_;
   fs::path folder_;
+  std::string title_;
   infer::PictureModel model_;
   int64_t count_ = 0, skipped_ = 0;
   double seconds_ = 0;

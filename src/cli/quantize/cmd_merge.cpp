@@ -67,8 +67,9 @@ DType stored_dtype(const WeightSource& before, const std::string& name) {
   return is_stored ? tensor->dtype : DType::f32;
 }
 
+/// `adapters`: those of the command line.
 void write_folder(const io::ModelFolder& model, const WeightSource& before, const fs::path& base,
-                  const fs::path& to) {
+                  const std::vector<io::ChosenAdapter>& adapters, const fs::path& to) {
   create_folder(to);
   std::vector<TensorView> views;
   for (const models::ParameterInfo& p : model.definition->parameters())
@@ -89,6 +90,11 @@ void write_folder(const io::ModelFolder& model, const WeightSource& before, cons
     io::copy_texts(base, to);
   // The adapter's own, where it has one.
   if (!io::is_gguf_file(model.folder)) io::copy_texts(model.folder, to);
+  // One adapter answers in the form that it was trained with.
+  constexpr const char* kTemplate = "chat_template.jinja";
+  std::error_code ignored;
+  if (adapters.size() == 1 && fs::exists(adapters[0].folder / kTemplate, ignored))
+    write_file_atomically(to / kTemplate, read_file(adapters[0].folder / kTemplate));
   io::write_model_checksums(to);
 }
 
@@ -107,7 +113,7 @@ int run_merge(const Arguments& args) {
   const auto adapters = std::ssize(with->adapters());
   const std::shared_ptr<const WeightList> before = adapted.weights;
   const fs::path base = io::holds_adapter(folder) ? io::base_folder(folder) : folder;
-  write_folder(io::merged(std::move(adapted)), *before, base, o.output);
+  write_folder(io::merged(std::move(adapted)), *before, base, open.adapters, o.output);
   tell("wrote {}: {} on {} merged into {}; try: {} info {}\n", o.output,
        counted(adapters, "adapter"), counted(static_cast<int64_t>(layers), "linear layer"),
        base.string(), env::program(), shell_word(o.output));

@@ -120,7 +120,7 @@ class Classifier {
       list_.finish(io::json_line(rest));
     }
     texts_.say_notes();
-    say_rate(texts_.count(), seconds, model_.folder);
+    say_rate(texts_.count(), seconds, infer::title_of(model_));
     return 0;
   }
 

@@ -8,6 +8,7 @@
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/join_ranks.h"
+#include "cli/model_option.h"
 #include "cli/pictures/picture_verbs.h"
 #include "cli/texts/text_vectors.h"
 #include "formats/json_file.h"
@@ -51,7 +52,8 @@ class EmbedCommand {
       tell("{}: {} vectors of {} numbers\n", options_.output, texts.count(), vectors_.width());
     }
     texts.say_notes();
-    say_rate(texts.count(), seconds, model);
+    const auto& folder = vectors_.model().folder;
+    say_rate(texts.count(), seconds, folder ? infer::title_of(*folder) : model.string());
     return 0;
   }
 

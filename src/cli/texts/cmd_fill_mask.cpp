@@ -92,7 +92,7 @@ class MaskFiller {
       list_.finish(io::json_line(rest));
     }
     texts_.say_notes();
-    say_rate(texts_.count(), seconds, model_.folder);
+    say_rate(texts_.count(), seconds, infer::title_of(model_));
     return 0;
   }
 
@@ -186,7 +186,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
       open_named_model(options.model, {.adapters = io::parse_adapters(options.adapter)});
   const models::Head head = model.definition->task().head;
   if (head != models::Head::masked_token)
-    user_error("{} cannot fill masks: its model is for {}", model.folder.string(),
+    user_error("{} cannot fill masks: its model is for {}", infer::title_of(model),
                models::description(head));
   if (model.tokenizer->mask_token() < 0)
     user_error("{}: its tokenizer has no mask token", model.folder.string());

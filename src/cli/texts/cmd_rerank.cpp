@@ -218,7 +218,7 @@ int rerank_main(const infer::RerankOptions& options) {
   const double seconds = watch.seconds() - texts.seconds_waited();
   ranking.print(options.json);
   texts.say_notes();
-  say_rate(texts.count(), seconds, scorer->model());
+  say_rate(texts.count(), seconds, scorer->model().string());
   return 0;
 }
 

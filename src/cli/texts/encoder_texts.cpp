@@ -203,10 +203,10 @@ double rate_of(int64_t texts, double seconds) {
   return seconds > 0 ? static_cast<double>(texts) / seconds : 0;
 }
 
-void say_rate(int64_t texts, double seconds, const fs::path& model) {
+void say_rate(int64_t texts, double seconds, const std::string& model) {
   const double rate = rate_of(texts, seconds);
   tell("{} in {}, {:.{}f} texts/s ({})\n", counted(texts, "text"), duration_text(seconds), rate,
-       rate < 9.95 ? 1 : 0, model.string());
+       rate < 9.95 ? 1 : 0, model);
 }
 
 }  // namespace brrr::cli

@@ -29,8 +29,7 @@ std::string title_of(const io::ModelFolder& model);
 
 /// The model as files for other runtimes have it (Model::exchange), without its tokenizer: one that
 /// gives vectors of texts pools them as its folder says. Throws UserError where modules behind the
-/// encoder make the vectors.
-/// Adapters are merged into the weights.
+/// encoder make the vectors. Adapters are merged into the weights.
 std::shared_ptr<const io::ModelFolder> open_exchange_model(
     const std::string& name, const std::vector<io::ChosenAdapter>& adapters = {});
 
@@ -42,8 +41,8 @@ RunPrecision precision_of(const Options& o, const io::ModelFolder& model) {
   return run_precision(o.precision);
 }
 
-/// What an inference with these options may take, --memory-limit or what there is; `advice` says
-/// what makes it take less besides a lower precision.
+/// The memory that an inference with these options may use: --memory-limit, or what is available.
+/// `advice`: what else than a lower precision reduces it, for the refusal.
 template <typename Options>
 Memory memory_of(const Options& o, const std::string& advice) {
   return {

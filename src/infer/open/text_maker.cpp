@@ -47,8 +47,20 @@ struct EndOfAnswer {
   std::optional<int32_t> token;
 };
 
-EndOfAnswer end_of_answer(const io::ModelFolder& model) {
-  const auto chat = io::ChatTemplate::read(model.folder);
+/// An adapter answers in the form that it was trained with.
+std::optional<io::ChatTemplate> find_chat_template(const GenerateOptions& o,
+                                                   const io::ModelFolder& model, bool with_tools) {
+  std::vector<fs::path> folders{model.folder};
+  for (const io::ChosenAdapter& adapter : io::parse_adapters(o.adapter))
+    folders.push_back(adapter.folder);
+  if (folders.size() == 2) std::swap(folders[0], folders[1]);
+  for (const fs::path& folder : folders)
+    if (auto chat = io::ChatTemplate::read(folder, with_tools)) return chat;
+  return std::nullopt;
+}
+
+EndOfAnswer end_of_answer(const GenerateOptions& o, const io::ModelFolder& model) {
+  const auto chat = find_chat_template(o, model, false);
   if (!chat) return {};
   EndOfAnswer end{chat->end_of_answer(), std::nullopt};
   const std::vector<int32_t> ids = model.tokenizer->encode(system_text::trimmed(end.text));
@@ -58,13 +70,14 @@ EndOfAnswer end_of_answer(const io::ModelFolder& model) {
 
 }  // namespace
 
-std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat) {
+std::set<int32_t> text_ends(const GenerateOptions& options, const io::ModelFolder& model) {
+  const bool is_chat = options.chat;
   std::set<int32_t> ends(model.generation.ends_of_text.begin(),
                          model.generation.ends_of_text.end());
   if ((ends.empty() || is_chat) && model.tokenizer->end_of_text() >= 0)
     ends.insert(model.tokenizer->end_of_text());
   if (!is_chat) return ends;
-  const EndOfAnswer end = end_of_answer(model);
+  const EndOfAnswer end = end_of_answer(options, model);
   if (end.token) ends.insert(*end.token);
   return ends;
 }
@@ -76,7 +89,7 @@ std::vector<std::string> stop_strings_of(const GenerateOptions& options,
                                   : options.was_given("stop") ? options.stop
                                                               : model.generation.stop_strings;
   if (!options.chat) return stop;
-  const EndOfAnswer end = end_of_answer(model);
+  const EndOfAnswer end = end_of_answer(options, model);
   if (!end.token && !end.text.empty()) stop.push_back(end.text);
   return stop;
 }
@@ -89,8 +102,8 @@ std::vector<int32_t> begin_of_text(const io::ModelFolder& model) {
       model.folder.string());
 }
 
-io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools) {
-  std::optional<io::ChatTemplate> chat = io::ChatTemplate::read(model.folder, with_tools);
+io::ChatTemplate chat_template_of(const GenerateOptions& options, const io::ModelFolder& model) {
+  std::optional<io::ChatTemplate> chat = find_chat_template(options, model, !options.tools.empty());
   if (!chat && io::is_gguf_file(model.folder))
     user_error(
         "--chat: {} has no chat template (tokenizer.chat_template); without --chat the model "
@@ -173,7 +186,7 @@ TextMaker::TextMaker(const GenerateOptions& options, const io::ModelFolder& mode
     : options_(options),
       model_(model),
       sampling_(sampling_of(options, model.generation)),
-      ends_(text_ends(model, options.chat)) {
+      ends_(text_ends(options, model)) {
   validate(sampling_);
   check_context(options, model);
   note_ignored_settings(model);

@@ -26,7 +26,7 @@ Sampling sampling_of(const GenerateOptions& options, const io::GenerationSetting
 /// The tokens that end a text: those of generation_config.json, else the tokenizer's end of text.
 /// That also ends a turn of a chat, and so does the special token that the chat template writes
 /// behind an answer.
-std::set<int32_t> text_ends(const io::ModelFolder& model, bool is_chat);
+std::set<int32_t> text_ends(const GenerateOptions& options, const io::ModelFolder& model);
 /// The texts that end a text: those of --stop, else those of generation_config.json; and in a chat
 /// what the template writes behind an answer, where it is not a special token. `own`: takes the
 /// place of --stop for one prompt.
@@ -36,8 +36,9 @@ std::vector<std::string> stop_strings_of(
 /// Returns the tokens that stand for an empty prompt. Throws UserError (exit 2) for a model without
 /// such a token.
 std::vector<int32_t> begin_of_text(const io::ModelFolder& model);
-/// Reads the folder's chat template. Throws UserError if it has none.
-io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools);
+/// Reads the chat template: that of the one adapter, where there is one and has a template, else
+/// the model's, else that of the first adapter that has one. Throws UserError if there is none.
+io::ChatTemplate chat_template_of(const GenerateOptions& options, const io::ModelFolder& model);
 /// Returns how many tokens may follow a prompt of `prompt` tokens: --max-new-tokens, else the limit
 /// of the folder, else the default. Throws UserError if the folder's max_length leaves none.
 int64_t most_new_tokens(const GenerateOptions& options, const io::ModelFolder& model,

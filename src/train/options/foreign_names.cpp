@@ -11,8 +11,8 @@ namespace {
 using ForeignTable = OptionTable<TrainOptions>;
 using Kind = OptionKind;
 
-/// A name that no option of ours stands for. `harmless`: the values that change nothing here, apart
-/// by spaces; "": any. Other values are refused with `reason`, which says what to do.
+/// A name that no option of ours corresponds to. `harmless`: the values, separated by spaces, that
+/// change nothing here; "": any. Other values are refused with `reason`, which says what to do.
 struct Harmless {
   const char* name;
   Kind kind;

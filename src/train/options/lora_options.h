@@ -22,10 +22,11 @@ void fill_lora(TrainOptions& options);
 /// Throws UserError (exit 2) for options that do not go together.
 void validate_lora(const TrainOptions& options);
 
-/// The model with the adapter that the options describe, or with the one that it has, to which the
-/// parameters of a new head are added: those that `weights` lacks, where it is given. `quantized`:
-/// the parameters that the files hold as integers of any kind; null: unknown. Without
-/// --lora-r a plain model stays as it is. Throws UserError.
+/// Returns the model with the adapter that the options describe. A model that has an adapter keeps
+/// it, and the parameters of its head and those that `weights` (if given) lacks are trained beside
+/// it. `quantized`: the parameters that the files hold as integers of any kind; null: unknown.
+/// Without
+/// --lora-r a plain model is returned unchanged. Throws UserError.
 models::ModelPtr with_adapter(const TrainOptions& options, models::ModelPtr model,
                               const WeightSource* weights, const ParameterSet* quantized = nullptr);
 
