@@ -302,7 +302,9 @@ class ManyTexts {
     for (const auto& a : answers_) {
       const auto& adapter = a->prompt->adapter;
       is_chosen = is_chosen || adapter;
-      const std::string all = adapter_names_.size() == 1 ? adapter_names_[0] : "all adapters";
+      const std::string all = adapter_names_.empty()       ? "no adapter"
+                              : adapter_names_.size() == 1 ? adapter_names_[0]
+                                                           : "all adapters";
       ++texts[!adapter ? all : adapter->empty() ? "no adapter" : *adapter];
     }
     if (!is_chosen) return;

@@ -446,6 +446,10 @@ TEST_F(Adapters, AreRefusedByName) {
   ASSERT_EQ(run(small_run("other", {"--max-steps", "2", "--seed", "7"})), 0) << err_;
   expect_refused({"eval", "--text", text_path(), "--model", path("wide"), "--adapter", tuned},
                  "does not belong to this model");
+  ASSERT_EQ(run(small_run("llama", {"--max-steps", "2", "--architecture", "llama"})), 0) << err_;
+  expect_refused({"eval", "--text", text_path(), "--model", path("llama"), "--adapter", tuned},
+                 "has none of its 4 layers, such as transformer.h.0.attn.c_attn: the adapter "
+                 "belongs to another model");
   ASSERT_EQ(run({"eval", "--text", text_path(), "--model", path("other"), "--adapter", tuned}), 0)
       << err_;
   EXPECT_NE(err_.find("was trained over"), std::string::npos) << err_;

@@ -39,7 +39,8 @@ class DocumentScorer {
   virtual EncoderTexts& texts() = 0;
   /// Returns a score for each line of the current window, texts().lines().
   virtual std::vector<double> scores() = 0;
-  virtual fs::path model() const = 0;
+  /// The model for messages.
+  virtual std::string model() const = 0;
 };
 
 class VectorScorer final : public DocumentScorer {
@@ -50,7 +51,7 @@ class VectorScorer final : public DocumentScorer {
         query_(vectors_.of_query(options.query, kQuery)) {
     if (!options.label.empty())
       usage_error("--label: {} gives vectors, which have no classes; leave --label out",
-                  model().string());
+                  vectors_.model().path.string());
   }
   EncoderTexts& texts() override { return vectors_.texts(); }
   std::vector<double> scores() override {
@@ -62,7 +63,10 @@ class VectorScorer final : public DocumentScorer {
                                      vectors_.model().settings.similarity));
     return scores;
   }
-  fs::path model() const override { return vectors_.model().path; }
+  std::string model() const override {
+    const auto& folder = vectors_.model().folder;
+    return folder ? infer::title_of(*folder) : vectors_.model().path.string();
+  }
 
  private:
   static infer::EmbedOptions embed_options(const infer::RerankOptions& options) {
@@ -119,7 +123,7 @@ class PairScorer final : public DocumentScorer {
     });
     return scores;
   }
-  fs::path model() const override { return model_.folder; }
+  std::string model() const override { return infer::title_of(model_); }
 
  private:
   /// Returns the index of the output that is the score.
@@ -218,7 +222,7 @@ int rerank_main(const infer::RerankOptions& options) {
   const double seconds = watch.seconds() - texts.seconds_waited();
   ranking.print(options.json);
   texts.say_notes();
-  say_rate(texts.count(), seconds, scorer->model().string());
+  say_rate(texts.count(), seconds, scorer->model());
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/human.h"
 #include "folders/adapters/adapter_config.h"
 #include "formats/pickle/torch_file.h"
 #include "formats/safetensors.h"
@@ -63,6 +64,11 @@ class AdapterReader {
   }
   void throw_if_faults() const {
     if (fault_count_ == 0) return;
+    if (parts_.empty() && passed_over_.empty() && !unknown_.empty())
+      user_error(
+          "{}: the model ({}) has none of its {}, such as {}: the adapter belongs to another model",
+          found_.file->what(), base_.architecture().title, counted(std::ssize(unknown_), "layer"),
+          *unknown_.begin());
     std::string text = fmt::format("{}: {}", found_.file->what(), fmt::join(faults_, "; "));
     if (fault_count_ > faults_.size())
       text += fmt::format("; and {} more", fault_count_ - faults_.size());
@@ -108,7 +114,10 @@ class AdapterReader {
   void refuse_module(const std::string& module) {
     const std::string weight = completed(
         module + ".weight", [&](const std::string& name) { return parameters_.contains(name); });
-    if (weight.empty()) return fault("the model has no linear layer {}", module);
+    if (weight.empty()) {
+      unknown_.insert(module);
+      return fault("the model has no linear layer {}", module);
+    }
     const Shape& shape = parameters_.at(weight);
     if (shape.rank() != 4) return fault("{} is no linear layer of the model", module);
     const bool is_pointwise = shape.size(2) == 1 && shape.size(3) == 1;
@@ -209,6 +218,7 @@ class AdapterReader {
     std::map<std::string_view, const TensorView*> tensors;  // by the end of their names
   };
   std::map<std::string, LayerParts> parts_;  // by LinearLayer::module
+  std::set<std::string> unknown_;            // modules that the model does not have
   std::set<std::string> passed_over_;        // modules that a model for embeddings does not have
   AdapterTensors found_;
   std::vector<std::string> faults_;
