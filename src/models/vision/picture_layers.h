@@ -37,11 +37,11 @@ struct BatchNormSizes {
   double momentum = 0.1;
 };
 
-/// Batch normalisation of the channels of x: [B, C, H, W]. A training graph normalises by the
-/// batch and updates the buffers running_mean, running_var (from the unbiased variance) and
-/// num_batches_tracked, once in each micro-batch, as torch.nn.BatchNorm2d does. Every other graph
-/// (and one whose parameters keep the statistics) multiplies and adds by the running statistics,
-/// one number for each channel, which a pass can take into the convolution in front.
+/// Batch normalisation of the channels of x: [B, C, H, W]. A training graph with
+/// Statistics::of_batch normalises by the batch and updates the buffers running_mean, running_var
+/// (from the unbiased variance) and num_batches_tracked once per micro-batch, as
+/// torch.nn.BatchNorm2d does. All other graphs scale and shift each channel by the running
+/// statistics, which a pass can fold into the preceding convolution.
 class BatchNorm {
  public:
   /// `weight`: the initial values of the scale.

@@ -31,7 +31,7 @@ class VisionModel : public Model {
   /// Inputs "pixels" [B, channels, H, W] f32, "targets" [B] i32 (-1: not scored), where the loss
   /// mixes "targets2" [B] i32 and "mix" [B] f32, "loss_scale" f32[] and "rng_key" i32[2] where the
   /// model has dropout. Output "loss" f32[], a sum over what is scored times the scale. Batch norm
-  /// normalises by the batch and updates its running statistics, unless the loss keeps them.
+  /// uses the statistics that PictureLoss::statistics names.
   Graph loss(int64_t batch, int64_t length) const final;
   /// The plain cross-entropy by running statistics, and the output "logits" [B, K].
   Graph scored(int64_t batch, int64_t length) const final;
