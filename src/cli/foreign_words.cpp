@@ -118,11 +118,11 @@ const std::vector<ForeignOption>& options_of_others() {
       {{"--use-peft", "--use-lora", "--qlora"}, {}, kAdapters},
       {{"--onnx"}, {}, "`brrr export MODEL --format onnx` writes ONNX"},
       {{"--gguf"}, {}, "`brrr export MODEL --format gguf` writes GGUF"},
-      {{"--load-in-8bit", "--load-in-4bit", "--bnb-4bit-compute-dtype"}, {}, kBits},
-      {{"--bnb-4bit-quant-type"}, {"load-in-4bit-type"}, kBits},
-      {{"--bnb-4bit-use-double-quant"},
+      {{"--load-in-8bit", "--load-in-4bit", "--bnb-4bit-compute-dtype",
+        "--bnb-4bit-use-double-quant"},
        {},
-       "scales of 4-bit weights are fp32, half a bit per weight; leave it out"},
+       kBits},
+      {{"--bnb-4bit-quant-type"}, {"load-in-4bit-type"}, kBits},
       {{"-q", "--quantization", "--quantize"}, {}, kBits}};
   return all;
 }

@@ -43,6 +43,8 @@ void read_parameter(const WeightSource& source, const std::string& name, const T
     read_as(source, *tensor, type.dtype, to);
   else
     source.read(*tensor, to);
+  // `to` holds a copy, so that mapped pages of quantised files need not stay resident.
+  if (stored.storage.is_blocks()) source.let_go(tensor->bytes);
 }
 
 /// Writes rank `rank`'s shard of a parameter; what it has beyond the tensor is zeros.

@@ -114,6 +114,9 @@ void check_base(const TrainOptions& options, const fs::path& checkpoint) {
           "adapters whose base has moved");
     return;
   }
+  if (is_named && io::holds_adapter(io::find_model(options.init_from)))
+    usage_error("--init-from {}: an adapter; with --resume name the model that it was trained over",
+                options.init_from);
   fs::path base = moved_base(options, checkpoint);
   try {
     if (base.empty()) base = io::base_folder(checkpoint);

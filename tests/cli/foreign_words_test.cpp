@@ -77,9 +77,8 @@ TEST_F(ForeignWords, OptionsThatWeLackSaySo) {
   expect("generate -m none --lora-r 8", 2, "--lora-r N` trains an adapter");
   expect("generate -m none --load-in-8bit", 2, "--precision int8, int8-weight-only or int4");
   expect("train --lora-r 8", 2, "--lora-r adapts a trained model: it needs --init-from FOLDER");
-  expect("train --bnb_4bit_quant_type nf4", 2, "--load-in-4bit-type describes an adapter");
+  expect("train --bnb_4bit_quant_type nf4", 2, "--load-in-4bit-type nf4 chooses a format for");
   expect("train --bnb_4bit_quant_type nf5", 2, "--load-in-4bit-type: ");
-  expect("train --bnb_4bit_use_double_quant true", 2, "scales of 4-bit weights are fp32");
   expect("generate -m none --bnb-4bit-quant-type nf4", 2, "--load-in-4bit with --lora-r");
   expect("train --load_in_8bit", 2,
          "--load-in-8bit holds the model below an adapter in integers, which are not trained "

@@ -158,6 +158,8 @@ TEST_F(Adapters, AreResumedOverABaseThatHasMoved) {
 TEST_F(Adapters, AreNotResumedOverABaseThatHasChanged) {
   make_text_base();
   ASSERT_EQ(run(tuning("run"), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
+  expect_refused({"train", "--resume", path("run"), "--init-from", path("run")},
+                 "an adapter; with --resume name the model that it was trained over");
   ASSERT_EQ(run(small_run("text-base", {"--max-steps", "2", "--overwrite"})), 0) << err_;
   expect_refused(
       {"train", "--resume", path("run")},
@@ -193,11 +195,6 @@ TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
   expect_refused(tuning("both", {"--load-in-4bit", "--load-in-8bit"}), "not both");
   expect_refused(tuning("type", {"--load-in-4bit-type", "nf4"}), "add --load-in-4bit");
   expect_refused(tuning("type", {"--load-in-4bit", "--load-in-4bit-type", "nf5"}), "nf4");
-  // Small matrices stay floats, which is said.
-  ASSERT_EQ(run(small_run("text-base", {"--max-steps", "2", "--n-embd", "32", "--overwrite"})), 0)
-      << err_;
-  ASSERT_EQ(run(tuning("small", {"--load-in-4bit", "--max-steps", "2"})), 0) << err_;
-  EXPECT_NE(err_.find("4 weights of the base are held as floats"), std::string::npos) << err_;
   // An adapter that is trained further over integers.
   const auto further = [&](const std::string& name, const Options& more) {
     Options options{"--init-from", path("floats"), "--lora-r", "off", "--max-steps", "2"};
@@ -206,6 +203,11 @@ TEST_F(Adapters, OverABaseInIntegersTakeLessMemoryAndAreResumed) {
   };
   ASSERT_EQ(run(further("further", {"--load-in-4bit"})), 0) << err_;
   EXPECT_LT(arena_of(), floats);
+  // Small matrices stay floats, which is said.
+  ASSERT_EQ(run(small_run("text-base", {"--max-steps", "2", "--n-embd", "32", "--overwrite"})), 0)
+      << err_;
+  ASSERT_EQ(run(tuning("small", {"--load-in-4bit", "--max-steps", "2"})), 0) << err_;
+  EXPECT_NE(err_.find("4 weights of the base are held as floats"), std::string::npos) << err_;
 }
 
 // Dropout draws by row, so that adapters see the same numbers on any rank.

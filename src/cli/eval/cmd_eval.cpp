@@ -388,6 +388,8 @@ int eval(const infer::EvalOptions& options, const io::ModelFolder& model,
   std::optional<train::TrainTask> task;
   if (head == models::Head::next_token)
     run_on_all(communicator, [&] { task = task_of_files(options); });
+  check_same_files(communicator, "data",
+                   [&] { return std::string(task ? train::name_of(*task) : "text"); });
   check_options_for(options, head, model.folder.string(), task);
   switch (head) {
     case models::Head::next_token:

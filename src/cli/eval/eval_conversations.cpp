@@ -10,11 +10,14 @@
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/eval/eval_parts.h"
+#include "cli/join_ranks.h"
 #include "cli/model_option.h"
 #include "data/loader.h"
 #include "data/strided_batches.h"
 #include "folders/adapters/adapter_folder.h"
+#include "folders/chat_template.h"
 #include "infer/evaluate.h"
+#include "infer/open/named_model.h"
 #include "infer/runner.h"
 #include "machine/device.h"
 #include "models/adapters/adapted_model.h"
@@ -175,8 +178,18 @@ io::ModelFolder open_reference(const infer::EvalOptions& options, const io::Mode
         "--adapter FOLDER, or name the folder of an adapter",
         model.folder.string());
   const fs::path named = find_named_model(options.model);
-  return io::open_model(options.adapter.empty() ? io::base_folder(named) : named,
+  return io::open_model(io::holds_adapter(named) ? io::base_folder(named) : named,
                         {.reads_tokenizer = false});
+}
+
+/// The folder that brings the tokenizer and the chat template: a single adapter's, if it has both,
+/// because the adapter learnt answers in that form; else the model's.
+std::string folder_of_text(const infer::EvalOptions& options, const io::ModelFolder& model) {
+  const std::vector<io::ChosenAdapter> adapters = io::parse_adapters(options.adapter);
+  if (adapters.size() == 1 && io::has_tokenizer(adapters[0].folder) &&
+      io::ChatTemplate::read(adapters[0].folder, false))
+    return adapters[0].folder.string();
+  return model.folder.string();
 }
 
 /// Computes the reference's log probabilities of the pairs.
@@ -227,9 +240,10 @@ int eval_conversations(const infer::EvalOptions& options, const io::ModelFolder&
   train::Dataset data;
   run_on_all(communicator, [&] {
     if (train::traits_of(task).has_reference) reference = open_reference(options, model);
-    data = train::load_dataset(o, model.folder.string());
+    data = train::load_dataset(o, folder_of_text(options, model));
   });
   fit_to_data(o, data);
+  if (reference) check_same_models(communicator, *reference, options.device);
   EvalProgress bar(options);
   BatchRuns::Progress progress;
   if (is_first_rank(communicator))
@@ -240,6 +254,8 @@ int eval_conversations(const infer::EvalOptions& options, const io::ModelFolder&
     score_by_reference(options, o, *reference, data.preferences->validation, communicator, {});
   }
   BatchRuns runs(options, o, model, communicator);
+  check_same_files(communicator, "data",
+                   [&] { return data.val_batches(runs.layout())->fingerprint(); });
   std::vector<std::string> outputs{"loss"};
   for (const std::string& figure : train::TaskLoss(o, *model.definition).figures())
     outputs.push_back(figure);
@@ -260,6 +276,8 @@ int eval_conversations(const infer::EvalOptions& options, const io::ModelFolder&
     j["seconds"] = seconds;
     j["process_peak_bytes"] = peak_resident_bytes();
     j["model"] = model.folder.string();
+    if (const std::vector<std::string> titles = infer::adapter_titles(model); !titles.empty())
+      j["adapters"] = titles;
     print_eval_json(j);
   }
   if (!std::isfinite(loss))
@@ -267,13 +285,13 @@ int eval_conversations(const infer::EvalOptions& options, const io::ModelFolder&
   if (options.json) return 0;
   if (!reference) {
     fmt::print("{}: loss {:.4f}, perplexity {:.3f} on {} of the assistant in {}\n",
-               model.folder.string(), loss, std::exp(loss), counted(sums.count, "token"), file);
+               infer::title_of(model), loss, std::exp(loss), counted(sums.count, "token"), file);
     return 0;
   }
   std::string line = fmt::format("loss {:.4f}", loss);
   for (size_t i = 1; i < outputs.size(); ++i)
     line += fmt::format(", {} {:.4f}", outputs[i], sums.of_outputs[i]);
-  fmt::print("{}: {} on {} of {}; the reference is {}\n", model.folder.string(), line,
+  fmt::print("{}: {} on {} of {}; the reference is {}\n", infer::title_of(model), line,
              counted(sums.count, "pair"), file, reference->folder.string());
   return 0;
 }

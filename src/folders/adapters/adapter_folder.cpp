@@ -39,7 +39,7 @@ std::vector<float> floats_of(const WeightSource& source, const std::string& name
   return floats_of(source, *tensor);
 }
 
-/// The same of an adapter's matrix, which would spoil a whole model if it were damaged.
+/// Reads a matrix of an adapter. Refuses NaN and infinity, which would spoil the merged weights.
 std::vector<float> finite_floats_of(const WeightSource& source, const std::string& name) {
   std::vector<float> values = floats_of(source, name);
   if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x); }))
@@ -246,11 +246,6 @@ fs::path base_folder(const fs::path& adapter) {
 
 namespace {
 
-bool has_tokenizer(const fs::path& folder) {
-  return std::ranges::any_of(tokenizer_file_names(),
-                             [&](std::string_view name) { return exists_at(folder / name); });
-}
-
 /// Returns the options for opening the base of the adapter in `folder`. They ask for the adapter's
 /// task head, which the base's files may lack, unless another task is wanted.
 OpenOptions for_base(const fs::path& folder, const OpenOptions& options, const fs::path& base) {
@@ -307,29 +302,41 @@ bool holds_adapter(const fs::path& folder) {
          !exists_at(folder / kSingleWeights) && !exists_at(folder / kWeightIndex);
 }
 
+namespace {
+
+/// The same for a tensor of a source, whose bytes may be made when they are read.
+uint32_t crc_with(uint32_t crc, std::string_view name, const WeightSource& weights,
+                  const TensorView& tensor) {
+  if (!tensor.bytes.empty()) {
+    crc = crc_with(crc, name, tensor, tensor.bytes);
+    weights.let_go(tensor.bytes);
+    return crc;
+  }
+  std::vector<std::byte> made(
+      static_cast<size_t>(stored_bytes(tensor.storage, tensor.dtype, tensor.shape)));
+  weights.read(tensor, made);
+  return crc_with(crc, name, tensor, made);
+}
+
+}  // namespace
+
+bool has_tokenizer(const fs::path& folder) {
+  return std::ranges::any_of(tokenizer_file_names(),
+                             [&](std::string_view name) { return exists_at(folder / name); });
+}
+
 std::string fingerprint_of(const WeightSource& weights, const models::Model& base) {
   uint32_t crc = 0;
   for (const models::ParameterInfo& p : base.parameters()) {
     const TensorView* const t = weights.find(p.name);
-    if (p.part != models::Part::trunk || t == nullptr) continue;
-    crc = crc_with(crc, p.name, *t, t->bytes);
-    weights.let_go(t->bytes);
+    if (p.part == models::Part::trunk && t != nullptr) crc = crc_with(crc, p.name, weights, *t);
   }
   return crc_text(crc);
 }
 
 std::string fingerprint_of_all(const WeightList& weights) {
   uint32_t crc = 0;
-  weights.each([&](const TensorView& tensor) {
-    std::vector<std::byte> made;
-    if (tensor.bytes.empty()) {
-      made.resize(static_cast<size_t>(stored_bytes(tensor.storage, tensor.dtype, tensor.shape)));
-      weights.read(tensor, made);
-    }
-    crc = crc_with(crc, tensor.name, tensor,
-                   made.empty() ? tensor.bytes : std::span<const std::byte>(made));
-    weights.let_go(tensor.bytes);
-  });
+  weights.each([&](const TensorView& t) { crc = crc_with(crc, t.name, weights, t); });
   return crc_text(crc);
 }
 
@@ -416,24 +423,32 @@ ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& option
                        options.adapters, options.head);
 }
 
-models::ModelPtr read_adapter_definition(const fs::path& folder, const fs::path& given) {
-  const fs::path base = given.empty() ? base_folder(folder) : given;
-  models::ModelPtr definition = read_definition(base);
-  const std::optional<models::Task> task = task_of(folder, *definition);
-  if (task) definition = definition->with_task(*task);
-  definition = model_below(folder, definition);
-  BaseForms forms;
-  if (holds_integers(base))
-    forms = forms_of_files(
-        *open_weights(base, *definition, task ? TaskHead::fresh : TaskHead::of_files));
-  return std::make_shared<AdaptedModel>(
-      definition, std::vector{read_adapter_tensors(folder, *definition, "").adapter},
-      std::move(forms));
-}
-
 namespace {
 
-/// The base of an adapter as its files have it, opened for the adapter's task.
+/// The base of an adapter, for the adapter's task.
+class AdapterBaseFiles {
+ public:
+  AdapterBaseFiles(const fs::path& adapter, const fs::path& base)
+      : base_(base), definition_(read_definition(base)) {
+    if (const auto task = task_of(adapter, *definition_)) {
+      definition_ = definition_->with_task(*task);
+      head_ = TaskHead::fresh;
+    }
+  }
+  /// The model as the files have it: their head may be tied where that of model_below() is not.
+  const models::ModelPtr& definition() const { return definition_; }
+  /// The weights of `definition`, which is the files' own or one with the same tensors.
+  std::shared_ptr<const WeightList> open(const models::Model& definition) const {
+    return open_weights(base_, definition, head_);
+  }
+
+ private:
+  fs::path base_;
+  models::ModelPtr definition_;
+  TaskHead head_ = TaskHead::of_files;
+};
+
+/// The base of an adapter as its files have it, with its weights.
 struct OpenBase {
   models::ModelPtr definition;
   std::shared_ptr<const WeightList> weights;
@@ -442,16 +457,26 @@ struct OpenBase {
 };
 
 OpenBase open_base(const fs::path& adapter, const AdaptedModel& model, const fs::path& base) {
-  OpenBase open{read_definition(base), nullptr};
-  const auto task = task_of(adapter, *open.definition);
-  if (task) open.definition = open.definition->with_task(*task);
+  const AdapterBaseFiles files(adapter, base);
+  OpenBase open{files.definition(), nullptr};
   open.is_untied = open.definition->file_names().tied && !model.base()->file_names().tied;
   if (!open.is_untied) open.definition = model.base();
-  open.weights = open_weights(base, *open.definition, task ? TaskHead::fresh : TaskHead::of_files);
+  open.weights = files.open(*open.definition);
   return open;
 }
 
 }  // namespace
+
+models::ModelPtr read_adapter_definition(const fs::path& folder, const fs::path& given) {
+  const fs::path base = given.empty() ? base_folder(folder) : given;
+  const AdapterBaseFiles files(folder, base);
+  const models::ModelPtr definition = model_below(folder, files.definition());
+  BaseForms forms;
+  if (holds_integers(base)) forms = forms_of_files(*files.open(*files.definition()));
+  return std::make_shared<AdaptedModel>(
+      definition, std::vector{read_adapter_tensors(folder, *definition, "").adapter},
+      std::move(forms));
+}
 
 std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
                                                        const models::Model& model,

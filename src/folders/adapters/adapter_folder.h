@@ -43,6 +43,8 @@ AdapterBase base_of_model(const ModelFolder& model);
 ModelFolder open_adapter_folder(const fs::path& folder, const OpenOptions& options);
 /// open_model() for a plain model with OpenOptions::adapters, the first of which may bring a head.
 ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& options);
+/// Whether the folder of an adapter brings a tokenizer.
+bool has_tokenizer(const fs::path& folder);
 /// The folder of the adapter's base.
 fs::path base_folder(const fs::path& adapter);
 models::ModelPtr read_adapter_definition(const fs::path& folder, const fs::path& base = {});

@@ -9,7 +9,8 @@
 namespace brrr::io {
 
 /// The forms of the parameters that a source holds as integers or blocks. `quantized`: names of all
-/// parameters that its files hold as integers; one whose form is not supported gets no storage.
+/// parameters that its files hold as integers; one whose form is not supported gets an
+/// empty BaseForm and is held as floats.
 BaseForms forms_of_files(const WeightSource& weights, const ParameterSet* quantized = nullptr);
 
 }  // namespace brrr::io

@@ -20,21 +20,21 @@ struct ProductAdapter {
   int64_t rank = 0;         // at least 1
   double scale = 1;         // s
   double dropout = 0;       // probability of dropping an element of x in front of A, in training
-  int64_t stream = 0;       // of this dropout
+  int64_t stream = 0;       // random stream of the dropout
   std::string factor = {};  // f32 [out]: multiplies x W + s (x Aᵀ) Bᵀ, as DoRA does; "": none
   bool is_trained = true;   // A and B; the factor never is
-  int64_t number = 0;       // of the adapter where rows choose (choose_adapters.h); from 1
+  int64_t number = 0;       // the adapter's number where rows choose (choose_adapters.h), from 1
 };
 
 /// Name of a boolean attribute of inputs: A, B or a factor of an adapter, which stays a float where
 /// weights are quantised.
 inline constexpr std::string_view kOfAdapter = "of_adapter";
 
-/// The same for a parameter below adapters: it is not trained, and nobody reads it back, so that it
-/// may be held in any form that products read.
+/// Name of a boolean attribute of inputs: a frozen parameter below adapters. Training neither
+/// changes nor saves it, so that it may be held in any form that products read.
 inline constexpr std::string_view kOfBase = "of_base";
 bool is_of_base(const Graph& graph, NodeId parameter);
-/// Freezes a parameter and marks it so.
+/// Freezes a parameter and sets kOfBase.
 void put_below_adapters(Graph& graph, NodeId parameter);
 
 /// The quantised form in which training holds a parameter below adapters.
@@ -45,7 +45,6 @@ struct BaseForm {
   std::string storage = {};
   std::string tensor = {};  // the source's tensor in these blocks; "": the parameter's own
   bool is_made = false;     // blocks are made by the loader, from the floats of the source
-  bool operator==(const BaseForm&) const = default;
 };
 /// Forms by the name of the parameter.
 using BaseForms = std::map<std::string, BaseForm, std::less<>>;

@@ -61,6 +61,7 @@ class ExitAfter {
               "off\n",
               who, seconds);
           end_stuck_launcher();
+          std::fflush(stdout);
           ::_exit(static_cast<int>(kLostRankExit));
         }) {}
   ExitAfter(const ExitAfter&) = delete;

@@ -95,9 +95,26 @@ void refuse_integers_for_pictures(const TrainOptions& o) {
         name_of_integers(o));
 }
 
+/// Refuses options that change the model below an adapter.
+void refuse_changes_of_base(const TrainOptions& o) {
+  if (!o.freeze.empty())
+    usage_error(
+        "an adapter leaves all of the model as it is but for the modules that are saved whole: "
+        "leave --freeze {} out",
+        fmt::join(o.freeze, ","));
+  if (o.qat != "none")
+    usage_error("--qat {} rounds weights that are trained, and an adapter leaves them as they are",
+                o.qat);
+}
+
 }  // namespace
 
 void validate_lora(const TrainOptions& o) {
+  if (o.load_in_4bit && o.load_in_8bit)
+    usage_error("expected --load-in-4bit or --load-in-8bit, not both");
+  if (o.load_in_4bit_type != kIntegers && !o.load_in_4bit)
+    usage_error("--load-in-4bit-type {} chooses a format for --load-in-4bit: add --load-in-4bit",
+                o.load_in_4bit_type);
   const auto refuse = [&](const char* option) {
     usage_error("--{} describes an adapter: it needs --lora-r", option);
   };
@@ -107,7 +124,6 @@ void validate_lora(const TrainOptions& o) {
     if (o.lora_dropout != 0) refuse("lora-dropout");
     if (!o.lora_targets.empty()) refuse("lora-targets");
     if (o.rslora) refuse("rslora");
-    if (o.load_in_4bit_type != kIntegers && !o.load_in_4bit) refuse("load-in-4bit-type");
     if (!o.lora_modules_to_save.empty()) refuse("lora-modules-to-save");
     // A folder to start from may be an adapter's: with_adapter() looks at it.
     if (o.init_from == "scratch") refuse_integers_without_adapter(o);
@@ -117,19 +133,7 @@ void validate_lora(const TrainOptions& o) {
   refuse_integers_for_pictures(o);
   if (o.init_from == "scratch" && !o.wants_resume())
     usage_error("--lora-r adapts a trained model: it needs --init-from FOLDER");
-  if (o.load_in_4bit && o.load_in_8bit)
-    usage_error("expected --load-in-4bit or --load-in-8bit, not both");
-  if (o.load_in_4bit_type != kIntegers && !o.load_in_4bit)
-    usage_error("--load-in-4bit-type {} chooses a format for --load-in-4bit: add --load-in-4bit",
-                o.load_in_4bit_type);
-  if (!o.freeze.empty())
-    usage_error(
-        "--lora-r leaves all of the model as it is but for the adapter and --lora-modules-to-save: "
-        "leave --freeze {} out",
-        fmt::join(o.freeze, ","));
-  if (o.qat != "none")
-    usage_error("--qat {} rounds weights that are trained, and --lora-r leaves them as they are",
-                o.qat);
+  refuse_changes_of_base(o);
 }
 
 models::ModelPtr with_adapter(const TrainOptions& o, models::ModelPtr model,
@@ -144,7 +148,10 @@ models::ModelPtr with_adapter(const TrainOptions& o, models::ModelPtr model,
           "--lora-r: the model in {} is an adapter already; leave --lora-r out to train it "
           "further, or merge it into a model first (`brrr merge`)",
           o.init_from);
+    refuse_changes_of_base(o);
     std::vector<models::Adapter> adapters = adapted->adapters();
+    // With dropout, log probabilities would differ from the reference's before anything is learnt.
+    if (traits_of(o).has_reference) adapters.front().dropout = 0;
     for (const models::Adapter& adapter : adapters)
       for (const models::AdaptedLayer& layer : adapter.layers)
         if (layer.has_factor)
