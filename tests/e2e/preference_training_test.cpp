@@ -174,11 +174,10 @@ TEST_F(PreferenceTraining, ASignalStopsTheReferencePass) {
     if (is_launched) args.insert(args.begin(), {"launch", "-n", "2"});
     Child child(path("."), args);
     const double begin = now_seconds();
-    while (!fs::exists(path(name) / "train_config.json")) {
-      ASSERT_LT(now_seconds() - begin, 120);
+    while (child.err().find("computing the reference") == std::string::npos) {
+      ASSERT_LT(now_seconds() - begin, 120) << child.err();
       ::usleep(2000);
     }
-    ::usleep(50'000);
     child.send(signal);
     ASSERT_EQ(child.wait(), 128 + signal) << child.err();
     for (const char* part :
