@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <optional>
 
 namespace brrr {
 namespace {
@@ -63,14 +64,26 @@ int64_t parse_integer(std::string_view text, int64_t low, int64_t high) {
   usage_error("expected a whole number from {} to {}; got '{}'", low, high, text);
 }
 
-double parse_real(std::string_view text, const RealRange& range) {
+namespace {
+
+/// The finite number that is the whole text; nullopt for other text.
+std::optional<double> finite_number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool parsed =
-      error == std::errc{} && end == text.data() + text.size() && std::isfinite(value);
-  if (parsed && (range.low_open ? value > range.low : value >= range.low) &&
-      (range.high_open ? value < range.high : value <= range.high))
-    return value;
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
+    return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+bool is_real(std::string_view text) { return finite_number(text).has_value(); }
+
+double parse_real(std::string_view text, const RealRange& range) {
+  const std::optional<double> value = finite_number(text);
+  if (value && (range.low_open ? *value > range.low : *value >= range.low) &&
+      (range.high_open ? *value < range.high : *value <= range.high))
+    return *value;
   constexpr double kNone = std::numeric_limits<double>::max();
   std::string bounds;
   if (range.low > -kNone)
@@ -132,7 +145,8 @@ size_t match_choice(const std::string& text, const std::vector<std::vector<std::
   for (size_t i = 0; i < choices.size(); ++i) {
     for (const std::string& spelling : choices[i])
       if (canonical_key(text) == canonical_key(spelling)) return i;
-    first.push_back(choices[i][0]);
+    // The canonical spelling of a default may be empty.
+    first.push_back(choices[i][0].empty() && choices[i].size() > 1 ? choices[i][1] : choices[i][0]);
     all.insert(all.end(), choices[i].begin(), choices[i].end());
   }
   const std::string likely = nearest(text, all);

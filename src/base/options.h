@@ -60,6 +60,8 @@ struct RealRange {
 };
 /// A finite decimal number in the range: "1e-3", "0.1", "12".
 double parse_real(std::string_view text, const RealRange& range);
+/// Whether parse_real reads the text without a range.
+bool is_real(std::string_view text);
 /// The shortest text that parse_real reads back to the same bits.
 std::string show_real(double value);
 

@@ -81,8 +81,8 @@ std::string file_name_of(std::string name) {
   return name + ".npy";
 }
 
-/// Throws UserError, before anything is computed, for an output whose file name would be too long
-/// or that of another output.
+/// Throws UserError, before anything is computed, if the file name of an output is too long or
+/// equals that of another output.
 void check_file_names(const Runnable& module, const std::vector<std::string>& wanted) {
   constexpr size_t kLongest = 240;
   std::map<std::string, std::string> names;

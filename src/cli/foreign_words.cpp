@@ -139,16 +139,7 @@ bool takes_adapters(std::span<const OptionInfo> options) {
                              [](const OptionInfo& o) { return o.name == "adapter" && o.repeats; });
 }
 
-bool is_number(const std::string& text) {
-  try {
-    parse_real(text, {});
-    return true;
-  } catch (const UserError&) {
-    return false;
-  }
-}
-
-/// Rewrites the options of adapters that have another form than ours as --adapter: llama.cpp's
+/// Rewrites options for adapters of other programs as --adapter: llama.cpp's
 /// `--lora-scaled FILE SCALE` and `FILE:SCALE`, and vLLM's `--enable-lora --lora-modules NAME=PATH
 /// ...` with its limits, which nothing here needs.
 std::vector<std::string> with_our_adapters(std::vector<std::string> args) {
@@ -168,9 +159,9 @@ std::vector<std::string> with_our_adapters(std::vector<std::string> args) {
     } else if (key == "lora-scaled" && has_value()) {
       std::string folder = args[++at];
       const size_t colon = std::min(folder.rfind(':'), folder.size());
-      if (has_value() && is_number(args[at + 1]))
+      if (has_value() && is_real(args[at + 1]))
         folder += "=" + args[++at];
-      else if (colon < folder.size() && is_number(folder.substr(colon + 1)))
+      else if (colon < folder.size() && is_real(folder.substr(colon + 1)))
         folder[colon] = '=';
       ours.push_back("--adapter=" + folder);
     } else {

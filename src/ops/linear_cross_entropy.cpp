@@ -167,7 +167,7 @@ constexpr const char* kGradientsDoc =
     "; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given; no dw where {dw} is false. "
     "dlogits are rounded to the "
     "dtype of x; all else in f32 or wider. If w is not stored in rows, a last operand repeats w "
-    "in the layout that its product with dlogits reads, which may be the same layout";
+    "in the layout that the product dlogits w reads; both layouts may be the same";
 
 }  // namespace
 

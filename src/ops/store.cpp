@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/blocks/block_types.h"
+#include "base/blocks/four_bit.h"
 #include "base/integers.h"
 #include "ops/quantized/given_integers.h"
 #include "ops/quantized/int8_rows.h"
@@ -175,7 +176,7 @@ std::vector<OpDef> store_ops() {
               {{tensor(shape, -1, 1, dtype)},
                {{"storage",
                  Storage{layout, {bits, layout == Layout::panels ? 0 : 1, group}}.str()}}});
-    for (const char* blocks : {"blocks_of_NF4", "blocks_of_FP4"})
+    for (const char* blocks : {blocks::kNf4Storage, blocks::kFp4Storage})
       for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
         const Storage storage = *storage_from_name(blocks);
         out.push_back({{tensor({5, 192}, -1, 1, dtype)}, {{"storage", storage.str()}}});

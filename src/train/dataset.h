@@ -67,7 +67,7 @@ struct Dataset {
 bool by_document(const TrainOptions& options);
 /// Whether several documents share a row (--pack documents).
 bool packs_documents(const TrainOptions& options);
-/// Whether a row holds several sequences: packed documents, or the pair of a preference.
+/// Whether a row holds several sequences: packed documents, or the two answers of a pair.
 bool joins_sequences(const TrainOptions& options);
 /// Returns the maximum number of tokens of a row: the context, or that of both sequences of a pair.
 int64_t row_tokens(const TrainOptions& options);
@@ -91,7 +91,7 @@ void shorten_context(TrainOptions& options, const Dataset& dataset);
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder);
 /// Makes a dataset of pictures.
 Dataset picture_dataset(TaskPictures pictures);
-/// Makes a dataset of labelled texts, with the tokenizer of that folder.
+/// Makes a dataset of labelled texts, tokenised by the tokenizer in `tokenizer_folder`.
 Dataset task_dataset(const TrainOptions& options, TaskFiles files,
                      const std::string& tokenizer_folder);
 

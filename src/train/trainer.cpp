@@ -169,7 +169,7 @@ class Trainer {
     write_file_atomically(result_.run_dir / "train_config.json", to_json(options_));
   }
 
-  // Of several ranks, all stop when one of them got a signal.
+  // A signal to one rank stops all ranks.
   void initialise() {
     const machine::SignalGuard signals(
         "stopping before the first step; press Ctrl-C again to quit at once");

@@ -159,6 +159,14 @@ TEST_F(AdaptersOverIntegers, LearnWhatTheyLearnOverFloats) {
     fs::remove_all(path("whole"));
     fs::remove_all(path("killed"));
   }
+  // An adapter with a trained copy of the embedding table, to which the base ties its head.
+  ASSERT_EQ(run(tuning("own8", "table", {"--lora-modules-to-save", "embed_tokens"})), 0) << err_;
+  const double loss = loss_of("table");
+  EXPECT_NEAR(loss, losses_of("table").back(), 0.05 * loss);
+  ASSERT_EQ(run({"train", "--init-from", path("table"), "--text", text_path(), "--max-steps", "2",
+                 "--output-dir", path("further")}),
+            0)
+      << err_;
   // Another form is made from the values.
   ASSERT_EQ(run(tuning("own8", "fewer", {"--load-in-4bit", "--load-in-4bit-type", "nf4"})), 0)
       << err_;

@@ -100,7 +100,8 @@ Graph step_over(const BaseForm& form, int bits, DType dtype) {
 // Integers of the file: w2, which is transposed, is made of them; w1 of floats, if at all.
 TEST(QuantizeBase, IntegersOfTheFileAreKept) {
   for (const int bits : {0, 8}) {
-    const Graph g = step_over({"transposed_panels_of_int4_along_1_by_32"}, bits, DType::bf16);
+    const Graph g = step_over({storage_from_name("transposed_panels_of_int4_along_1_by_32")}, bits,
+                              DType::bf16);
     std::map<std::string, DerivedWeight> weights;  // by the first source
     for (const NodeId id : g.inputs())
       if (const auto weight = derived_weight(g.node(id).attrs);
@@ -116,7 +117,8 @@ TEST(QuantizeBase, IntegersOfTheFileAreKept) {
 // Blocks of the file: the parameters lie in them, under the name of the tensor that has them, and
 // every product makes its own floats.
 TEST(QuantizeBase, BlocksOfTheFileAreKept) {
-  for (const BaseForm& form : {BaseForm{"blocks_of_Q8_0"}, BaseForm{"blocks_of_NF4", "w:blocks"}})
+  for (const BaseForm& form : {BaseForm{storage_from_name("blocks_of_Q8_0")},
+                               BaseForm{storage_from_name("blocks_of_NF4"), "w:blocks"}})
     for (const DType dtype : {DType::f32, DType::bf16}) {
       Graph before = layers();
       for (const char* name : {"w1", "w2"})
@@ -129,7 +131,7 @@ TEST(QuantizeBase, BlocksOfTheFileAreKept) {
       for (const std::string name : {"w1", "w2"}) {
         const NodeId id = g.find_input(form.tensor.empty() ? name : name + ":blocks");
         ASSERT_NE(id, kNoNode) << name;
-        EXPECT_EQ(g.type({id, 0}).storage.str(), form.storage);
+        EXPECT_EQ(g.type({id, 0}).storage, form.storage);
         EXPECT_EQ(g.role(id), Role::parameter);
       }
       int64_t made = 0;
@@ -148,7 +150,7 @@ TEST(QuantizeBase, BlocksOfTheFileAreKept) {
 
 // Blocks that are made: of the floats of the source, before they are rounded to 16 bits.
 TEST(QuantizeBase, BlocksAreMadeOfFloats) {
-  const Graph g = step_over({"blocks_of_NF4", "", true}, 0, DType::bf16);
+  const Graph g = step_over({storage_from_name("blocks_of_NF4"), "", true}, 0, DType::bf16);
   int64_t found = 0;
   for (const NodeId id : g.inputs())
     if (const auto weight = derived_weight(g.node(id).attrs);

@@ -146,7 +146,7 @@ TEST_F(ChatData, OfAPromptWithACompletionTheCompletionIsLearnt) {
   }
 }
 
-// The marks of OpenAI's fine-tuning format and of axolotl.
+// OpenAI's fine-tuning format marks messages by "weight", axolotl's by "train".
 TEST_F(ChatData, AnswersThatAreMarkedSoAreNotLearnt) {
   const auto turns = [](const std::string& first, const std::string& second) {
     return fmt::format(

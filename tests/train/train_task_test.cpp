@@ -28,7 +28,7 @@ TEST(TrainTasks, EverySpellingNamesOneTask) {
     EXPECT_EQ(fmt::format("{}", row.task), row.spellings[0]);
   }
   EXPECT_EQ(find_task("translate"), nullptr);
-  EXPECT_USER_ERROR(parse_task("clasify"), "expected one of , classify, regress");
+  EXPECT_USER_ERROR(parse_task("clasify"), "expected one of none, classify, regress");
 }
 
 TEST(TrainTasks, RowsAreComplete) {

@@ -3,13 +3,16 @@
 // its values, and 32 bytes of two codes each, the first in the high half. A value is the code's
 // table entry times the magnitude. The table of NF4 holds quantiles of the normal distribution
 // (Dettmers et al. 2023, QLoRA), that of FP4 floats with two bits of exponent. Tables, rounding and
-// codes equal those of bitsandbytes with blocks of 64. GGUF has neither type.
+// codes equal those of bitsandbytes with blocks of 64. GGUF files never hold these types.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 namespace brrr::blocks {
+
+/// Names of the storages in these blocks (base/storage.h).
+inline constexpr const char *kNf4Storage = "blocks_of_NF4", *kFp4Storage = "blocks_of_FP4";
 
 inline constexpr int64_t kFourBitValues = 64, kFourBitBytes = 36;
 

@@ -160,7 +160,7 @@ void print_labels(const std::vector<io::LabelScore>& labels) {
     fmt::print("and {} more (--json has all)\n", labels.size() - kMostShown);
 }
 
-/// Prints a matrix with a row for each label and a column for each prediction.
+/// Prints the confusion matrix, with a row for each label and a column for each prediction.
 void print_confusion(const std::vector<std::vector<int64_t>>& confusion,
                      const std::vector<std::string>& labels) {
   constexpr size_t kMostShown = 12, kWidest = 16;

@@ -70,7 +70,7 @@ void fit_to_data(TrainOptions& o, const train::Dataset& data) {
 /// A model that is run on the validation batches of a dataset, all of one size.
 class BatchRuns {
  public:
-  /// Gets the named outputs of a batch, and its number of targets or pairs.
+  /// Called with the requested outputs of a batch and its number of targets or pairs.
   using Use = std::function<void(std::span<const std::vector<float>> outputs, int64_t count)>;
   using Progress = std::function<void(int64_t done, int64_t total)>;  // in batches
 
@@ -204,8 +204,7 @@ void score_by_reference(const infer::EvalOptions& options, const TrainOptions& o
         all.insert(all.end(), values[0].begin(), values[0].end());
       },
       progress);
-  all.resize(2 * pairs.pairs.size());  // the last batch may be filled with empty pairs
-  pairs.reference = std::move(all);
+  pairs.set_reference(std::move(all));
 }
 
 }  // namespace

@@ -26,11 +26,12 @@ struct AdapterBase {
 std::string last_part(const fs::path& folder);
 
 /// A checksum of the names, shapes and dtypes of the base's weights and of a sample of their bytes,
-/// heads of tasks left out. It tells models and versions of them apart; it reads up to 64 KiB of
-/// each tensor.
+/// heads of tasks left out. It tells models and versions of them apart and reads up to 64 KiB of
+/// each tensor. Tensors that are computed when they are read, such as those of quantised files, are
+/// sampled up to 2^28 elements in all; further ones count by name, dtype and shape.
 std::string fingerprint_of(const WeightSource& weights, const models::Model& base);
-/// The same checksum of all tensors of a model, those of heads and of adapters included. A tensor
-/// that is computed when it is read counts with all its values.
+/// The same checksum over all tensors of a model, including those of heads and adapters and all
+/// computed ones.
 std::string fingerprint_of_all(const WeightList& weights);
 
 /// Reads the name and the fingerprint of the base that an adapter's folder records.
@@ -38,8 +39,7 @@ AdapterBase base_of_adapter(const fs::path& folder);
 /// The base of a model that is opened for training.
 AdapterBase base_of_model(const ModelFolder& model);
 
-/// open_model(), read_definition() and open_weights() for the folder of an adapter. `base`: the
-/// base's folder, if it is not where the adapter says.
+/// open_model() for the folder of an adapter.
 ModelFolder open_adapter_folder(const fs::path& folder, const OpenOptions& options);
 /// open_model() for a plain model with OpenOptions::adapters, the first of which may bring a head.
 ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& options);
@@ -47,6 +47,8 @@ ModelFolder open_with_adapters(const fs::path& folder, const OpenOptions& option
 bool has_tokenizer(const fs::path& folder);
 /// The folder of the adapter's base.
 fs::path base_folder(const fs::path& adapter);
+/// read_definition() and open_weights() for the folder of an adapter. `base`: the folder of the
+/// base, if it is not where the adapter says.
 models::ModelPtr read_adapter_definition(const fs::path& folder, const fs::path& base = {});
 std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
                                                        const models::Model& model,
@@ -55,8 +57,8 @@ std::shared_ptr<const WeightList> open_adapter_weights(const fs::path& folder,
 /// adapter records. True if it records none.
 bool is_base_of(const fs::path& adapter, const fs::path& base);
 
-/// Puts adapters on a model that is open. `head`: as read_adapter_tensors() has it. Notes on
-/// standard error where an adapter was trained over another base than this.
+/// Puts adapters on an open model. `head`: fresh if the model has another task than the adapters
+/// were trained for. Warns on standard error if an adapter was trained over another base.
 ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> adapters,
                           TaskHead head = TaskHead::of_files);
 
@@ -64,8 +66,8 @@ ModelFolder with_adapters(ModelFolder base, std::span<const ChosenAdapter> adapt
 /// when they are read. Returns a model without adapters unchanged.
 ModelFolder merged(ModelFolder model);
 
-/// Writes adapter_config.json, adapter_model.safetensors and config.json into an existing folder.
-/// `tensors` has every parameter that training changes (AdaptedModel::trained).
+/// Writes adapter_config.json, adapter_model.safetensors and model_config.json into an existing
+/// folder. `tensors` has every parameter that training changes (AdaptedModel::trained).
 void write_adapter_files(const fs::path& folder, const models::AdaptedModel& model,
                          std::span<const TensorView> tensors, const TensorContent& content,
                          const AdapterBase& base);

@@ -19,15 +19,6 @@ bool is_present(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-bool is_number(const std::string& text) {
-  try {
-    parse_real(text, {});
-    return true;
-  } catch (const UserError&) {
-    return false;
-  }
-}
-
 /// One way to read the text of the option.
 struct Reading {
   std::string text;
@@ -48,10 +39,10 @@ Reading reading_of(const std::string& text) {
   std::vector<Reading> readings{{text, false, true}, {text, true, false}};
   if (first != last) readings.push_back({text, true, true});
   std::erase_if(readings, [](const Reading& r) { return !is_present(r.folder()); });
-  const auto fits = [](const Reading& r) { return !r.has_scale || is_number(r.scale()); };
+  const auto fits = [](const Reading& r) { return !r.has_scale || is_real(r.scale()); };
   if (const auto at = std::ranges::find_if(readings, fits); at != readings.end()) return *at;
   if (!readings.empty()) return readings[0];  // its scale is refused
-  const bool has_scale = is_number(text.substr(last + 1));
+  const bool has_scale = is_real(text.substr(last + 1));
   return {text, first != last || !has_scale, has_scale};
 }
 

@@ -12,7 +12,7 @@ std::optional<BaseForm> integers_of(const WeightSource& weights, const std::stri
     if (integers == nullptr) continue;
     const int64_t groups = weights.find(scales_name(name))->shape.size(1);
     const auto group = groups == 1 ? 0 : static_cast<int>(integers->shape.size(1) / groups);
-    return BaseForm{Storage{Layout::transposed_panels, {bits, 1, group}}.str()};
+    return BaseForm{Storage{Layout::transposed_panels, {bits, 1, group}}};
   }
   return std::nullopt;
 }
@@ -24,9 +24,9 @@ BaseForms forms_of_files(const WeightSource& weights, const ParameterSet* quanti
   weights.each([&](const TensorView& t) {
     if (is_part_of_integers(t.name)) return;
     if (t.storage.is_blocks())
-      forms[t.name] = {t.storage.str()};
+      forms[t.name] = {t.storage};
     else if (const TensorView* const blocks = weights.find(blocks_name(t.name)))
-      forms[t.name] = {blocks->storage.str(), blocks->name};
+      forms[t.name] = {blocks->storage, blocks->name};
     else if (const auto integers = integers_of(weights, t.name))
       forms[t.name] = *integers;
   });

@@ -50,7 +50,7 @@ struct NibbleWeight {
     if (columns % blocks::kFourBitValues != 0 || block % blocks::kFourBitValues != 0 ||
         !std::ranges::equal(map, is_nf4 ? blocks::nf4_values() : blocks::fp4_values()))
       return std::nullopt;
-    return storage_from_name(is_nf4 ? "blocks_of_NF4" : "blocks_of_FP4");
+    return storage_from_name(is_nf4 ? blocks::kNf4Storage : blocks::kFp4Storage);
   }
 
   /// Writes the values as blocks of storage(). A block of the file may become several.

@@ -47,15 +47,15 @@ constexpr const char *kBaseStorage = "base_storage", *kBaseTensor = "base_tensor
 
 void set_base_form(Graph& graph, NodeId parameter, const BaseForm& form) {
   Attrs& attrs = graph.node(parameter).attrs;
-  if (!form.storage.empty()) attrs.set(kBaseStorage, form.storage);
+  if (form.storage) attrs.set(kBaseStorage, form.storage->str());
   if (!form.tensor.empty()) attrs.set(kBaseTensor, form.tensor);
   if (form.is_made) attrs.set(kBaseIsMade, true);
 }
 
 BaseForm base_form(const Graph& graph, NodeId parameter) {
   const Attrs& attrs = graph.node(parameter).attrs;
-  return {attrs.get_or<std::string>(kBaseStorage, ""), attrs.get_or<std::string>(kBaseTensor, ""),
-          attrs.get_or<bool>(kBaseIsMade, false)};
+  return {storage_from_name(attrs.get_or<std::string>(kBaseStorage, "")),
+          attrs.get_or<std::string>(kBaseTensor, ""), attrs.get_or<bool>(kBaseIsMade, false)};
 }
 
 namespace {

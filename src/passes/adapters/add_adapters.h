@@ -3,10 +3,12 @@
 // convolution is such a product over the channels of each place.
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/storage.h"
 #include "ir/graph.h"
 
 namespace brrr {
@@ -39,10 +41,10 @@ void put_below_adapters(Graph& graph, NodeId parameter);
 
 /// The quantised form in which training holds a parameter below adapters.
 struct BaseForm {
-  /// Name of a storage: panels, packed from the integers and scales that the weight source lists
-  /// (integers_name, scales_name), or blocks. "": the files hold integers of a kind that training
-  /// cannot use as they are, so that the weight is held as floats.
-  std::string storage = {};
+  /// Panels, packed from the integers and scales that the weight source lists (integers_name,
+  /// scales_name), or blocks. Nothing: the files hold integers of a kind that training cannot use
+  /// as they are, so that the weight is held as floats.
+  std::optional<Storage> storage = std::nullopt;
   std::string tensor = {};  // the source's tensor in these blocks; "": the parameter's own
   bool is_made = false;     // blocks are made by the loader, from the floats of the source
 };
@@ -51,7 +53,7 @@ using BaseForms = std::map<std::string, BaseForm, std::less<>>;
 
 /// Records the form in the attributes of a parameter.
 void set_base_form(Graph& graph, NodeId parameter, const BaseForm& form);
-/// The recorded form; its storage is "" where nothing was recorded.
+/// The recorded form; it has no storage where nothing was recorded.
 BaseForm base_form(const Graph& graph, NodeId parameter);
 
 /// What a graph with adapters is for.

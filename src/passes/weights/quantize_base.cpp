@@ -56,17 +56,17 @@ class BaseQuantizer {
   void add_blocks(Rewriter& r, NodeId id, const BaseForm& form) const {
     Attrs attrs = in_.node(id).attrs;
     if (form.tensor.empty()) {
-      attrs.set("storage", form.storage);
+      attrs.set("storage", form.storage->str());
       r.copy(id, std::move(attrs));
       return;
     }
     Type type = in_.type({id, 0});
-    type.storage = *storage_from_name(form.storage);
+    type.storage = *form.storage;
     r.bind({id, 0}, r.out().input(form.tensor, type, Role::parameter, std::move(attrs)));
   }
 
-  /// Matrices of the base that only products read, as the right operand, and whether the first of
-  /// these products transposes it.
+  /// Matrices of the base that are read only as the right operand of products. The value says
+  /// whether the first such product transposes the matrix.
   std::map<NodeId, bool> product_weights() const {
     std::map<NodeId, std::optional<bool>> transposed;  // nullopt: no product has been seen yet
     for (NodeId id = 0; id < in_.size(); ++id) {
@@ -99,16 +99,17 @@ class BaseQuantizer {
     for (const auto& [id, is_transposed] : product_weights()) {
       const Type& type = in_.type({id, 0});
       const BaseForm form = base_form(in_, id);
-      const std::optional<Storage> storage = storage_from_name(form.storage);
-      const bool is_held = storage && storage_refusal(*storage, type.dtype, type.shape).empty() &&
-                           (storage->is_blocks() || is_transposed);
+      const bool is_held = form.storage &&
+                           storage_refusal(*form.storage, type.dtype, type.shape).empty() &&
+                           (form.storage->is_blocks() || is_transposed);
       if (is_held) {
-        if (storage->is_blocks() && !form.is_made)
+        if (form.is_made)
+          weights_.emplace(id, blocks_of_floats(id, *form.storage));
+        else if (form.storage->is_blocks())
           blocks_.emplace(id, form);
         else
-          weights_.emplace(
-              id, form.is_made ? blocks_of_floats(id, *storage) : given_weight(id, *storage));
-        ++held_[form.storage];
+          weights_.emplace(id, given_weight(id, *form.storage));
+        ++held_[form.storage->str()];
         continue;
       }
       const Storage asked{right_layout(is_transposed), {q_.bits, is_transposed ? 1 : 0, q_.group}};
@@ -134,7 +135,7 @@ class BaseQuantizer {
     return {{in_.input_name(id)}, Region(std::move(form))};
   }
 
-  /// Panels made from the integers and scales of the weight source.
+  /// A weight that the loader packs into panels from the integers and scales of the weight source.
   DerivedWeight given_weight(NodeId id, const Storage& storage) const {
     const std::string& name = in_.input_name(id);
     const Type& type = in_.type({id, 0});

@@ -5,8 +5,8 @@
 
 namespace brrr {
 
-/// Returns the linker's build id, or a hash of the code if there is none; never 0. It is the same
-/// for all processes that run the same file or a copy of it.
+/// Identifies the program: the linker's build id, or a hash of the code if there is none. Never 0.
+/// Processes that run the same file or copies of it get the same value.
 uint64_t program_build_id();
 
 }  // namespace brrr

@@ -57,7 +57,7 @@ struct Sent {
   void operator+=(const Sent& other) { bytes += other.bytes, exchanges += other.exchanges; }
 };
 Sent sent_by(const Graph& graph, NodeId id, int64_t rank);
-/// The bytes that a rank sends during a collective, as a mean over the ranks.
+/// Mean over the ranks of the bytes that each sends during a collective.
 double mean_bytes_sent(const Graph& graph, NodeId id);
 
 }  // namespace brrr

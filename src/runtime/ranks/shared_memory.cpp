@@ -243,7 +243,8 @@ class SharedMemory : public Transport {
                rank(), expected);
   }
 
-  /// Retries after a second, by when the end of a process has been noticed.
+  /// Limits failed reads in a row. A read can fail because the other process has just ended, which
+  /// the check of the segment reports within a second.
   static constexpr int kMostFailedReads = 8;
 
   HostSegment segment_;

@@ -1,6 +1,7 @@
 #pragma once
-// What tasks have in common whose data a chat template renders: rows from one .jsonl file or two,
-// the tokenizer and the template of a model, and token ids of which some are learnt.
+// Shared by the tasks whose data a chat template renders (chat, dpo): reading rows from one or two
+// .jsonl files, the model's tokenizer and template, and token ids with a mark for each that is
+// learnt.
 
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +31,8 @@ struct RenderedRows {
   std::unique_ptr<io::Tokenizer> tokenizer;
   io::ChatTemplate chat;
 
-  /// The text that asks for the answer of a row: of validation, if there is one.
+  /// The prompt of the first validation row, or of the first training row if there is no
+  /// validation.
   std::string question(const ConversationEncoder& encoder) const {
     const auto& rows = validation.rows.empty() ? train.rows : validation.rows;
     return encoder.question_of(shown(rows.front()));
@@ -60,7 +62,7 @@ RenderedRows<Row> read_rendered(const TrainOptions& options, const std::string& 
           chat_template_of(options, model_folder, with_tools)};
 }
 
-/// encode(row) of each row, computed in parallel. Errors name the file and the line.
+/// Encodes the rows in parallel. Errors name the file and the line.
 template <typename Row, typename Encode>
 auto encode_rows(const RowFile<Row>& file, Encode encode) {
   std::vector<decltype(encode(file.rows.front()))> encoded(file.rows.size());
@@ -75,7 +77,7 @@ auto encode_rows(const RowFile<Row>& file, Encode encode) {
   return encoded;
 }
 
-/// Token ids of sequences one behind the other, with a mark for each that is learnt.
+/// Concatenated token ids of sequences, with a mark for each id that is learnt.
 struct LearntSequences {
   std::vector<int32_t> ids;
   std::vector<uint8_t> learnt;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/blocks/four_bit.h"
 #include "base/human.h"
 #include "base/memory.h"
 #include "folders/quantized/base_forms.h"
@@ -95,7 +96,7 @@ void refuse_integers_for_pictures(const TrainOptions& o) {
         name_of_integers(o));
 }
 
-/// Refuses options that change the model below an adapter.
+/// Refuses --freeze and --qat, which concern weights that an adapter leaves alone.
 void refuse_changes_of_base(const TrainOptions& o) {
   if (!o.freeze.empty())
     usage_error(
@@ -189,20 +190,19 @@ models::ModelPtr with_adapter(const TrainOptions& o, models::ModelPtr model,
 
 namespace {
 
-/// Storage of the blocks that --load-in-4bit-type asks for; "" for integers, or without the option.
-std::string blocks_asked_for(const TrainOptions& o) {
-  if (!o.load_in_4bit || o.load_in_4bit_type == kIntegers) return "";
-  return o.load_in_4bit_type == "nf4" ? "blocks_of_NF4" : "blocks_of_FP4";
+/// Storage of the blocks that --load-in-4bit-type asks for; nothing for integers.
+std::optional<Storage> blocks_asked_for(const TrainOptions& o) {
+  if (!o.load_in_4bit || o.load_in_4bit_type == kIntegers) return std::nullopt;
+  return storage_from_name(o.load_in_4bit_type == "nf4" ? blocks::kNf4Storage
+                                                        : blocks::kFp4Storage);
 }
 
 /// Whether the files hold a weight in the form that the options ask for.
 bool is_asked_for(const TrainOptions& o, const BaseForm& form) {
   if (!o.load_in_4bit && !o.load_in_8bit) return true;
-  if (const std::string blocks = blocks_asked_for(o); !blocks.empty())
-    return form.storage == blocks;
-  const std::optional<Storage> storage = storage_from_name(form.storage);
-  return storage && storage->is_quantized() &&
-         storage->quantized.bits == quantization_of_base(o).bits;
+  if (const auto blocks = blocks_asked_for(o)) return form.storage == blocks;
+  return form.storage && form.storage->is_quantized() &&
+         form.storage->quantized.bits == quantization_of_base(o).bits;
 }
 
 }  // namespace
@@ -214,7 +214,7 @@ std::shared_ptr<const models::AdaptedModel> with_base_held(const TrainOptions& o
   BaseForms forms;
   for (const auto& [name, form] : adapted->forms())
     if (is_asked_for(o, form)) forms.emplace(name, form);
-  if (const std::string blocks = blocks_asked_for(o); !blocks.empty())
+  if (const auto blocks = blocks_asked_for(o))
     for (const models::ParameterInfo& p : adapted->base()->parameters())
       if (p.shape.rank() == 2) forms.try_emplace(p.name, BaseForm{blocks, "", true});
   return std::make_shared<models::AdaptedModel>(adapted->base(), adapted->adapters(),
@@ -233,8 +233,12 @@ std::string float_base_note(const TrainOptions& o, const models::Model& model,
       wanted.insert(layer.layer.weight);
   std::vector<std::string> names;
   int64_t bytes = 0;
+  bool is_any_quantized = false;
   for (const StateInfo& state : engine.states()) {
-    if (state.type.storage.is_quantized() || state.type.storage.is_blocks()) continue;
+    if (state.type.storage.is_quantized() || state.type.storage.is_blocks()) {
+      is_any_quantized = true;
+      continue;
+    }
     // The name of a derived weight begins with its parameter's (derived_weight.h).
     const std::string name = state.name.substr(0, state.name.find(':'));
     if (!wanted.contains(name)) continue;
@@ -245,16 +249,17 @@ std::string float_base_note(const TrainOptions& o, const models::Model& model,
   const size_t count = names.size();
   if (count > kMostNames) names.resize(kMostNames);
   return fmt::format(
-      "{} of the base {} held as floats, {}: {}{}. Quantised are matrices of at least {} elements, "
-      "{} rows and {} columns that only matrix products read and whose rows are a multiple of the "
-      "block or group",
+      "{}{} of the base {} held as floats, {}: {}{}. Quantised are matrices of at least {} "
+      "elements, {} rows and {} columns that only matrix products read and whose rows are a "
+      "multiple of the block or group",
+      is_any_quantized ? "" : "no weight is quantised: ",
       counted(static_cast<int64_t>(count), "weight"), count == 1 ? "is" : "are", memory_text(bytes),
       fmt::join(names, ", "), count > kMostNames ? ", ..." : "",
       with_commas(kLeastQuantizedElements), kLeastQuantizedSize, kLeastQuantizedSize);
 }
 
 Quantization quantization_of_base(const TrainOptions& o) {
-  if (!blocks_asked_for(o).empty()) return {};
+  if (blocks_asked_for(o)) return {};
   if (o.load_in_4bit) return quantization_of_precision(Precision::int4_weight_only);
   if (o.load_in_8bit) return quantization_of_precision(Precision::int8_weight_only);
   return {};

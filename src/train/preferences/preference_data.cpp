@@ -21,7 +21,7 @@ struct EncodedPairs : LearntSequences {
   int64_t cut = 0, left_out = 0;
 };
 
-/// Truncates a sequence to `longest` ids; returns whether it was longer.
+/// Truncates a sequence to `longest` ids. Returns true if it was longer.
 bool cut(EncodedConversation& sequence, size_t longest) {
   if (sequence.ids.size() <= longest) return false;
   sequence.ids.resize(longest);

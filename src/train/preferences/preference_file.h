@@ -17,7 +17,7 @@ namespace brrr::train {
 struct Preference {
   Conversation chosen, rejected;
 };
-/// As rendered_rows.h has it of a conversation.
+/// The conversation that stands for a pair in messages and samples (rendered_rows.h).
 inline const Conversation& shown(const Preference& row) { return row.chosen; }
 
 /// Throws UserError that names the line: invalid JSON, missing fields, no common prompt, equal

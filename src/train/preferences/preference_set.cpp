@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char *kTrain = "train", *kValidation = "validation";
 
-/// The log probabilities of a part; nothing where the pass was stopped.
+/// Computes the log probabilities of a part's pairs; nullopt if the pass was stopped.
 std::optional<std::vector<float>> log_probabilities(const PreferencePart& part,
                                                     const ReferencePass& pass, int64_t done) {
   Communicator* const communicator = pass.communicator;
@@ -42,7 +42,7 @@ std::optional<std::vector<float>> log_probabilities(const PreferencePart& part,
     if (pass.progress) pass.progress(done);
     if (communicator == nullptr && is_stopped()) return std::nullopt;
   }
-  // `from`: every batch of a rank.
+  // Copies the batches of one rank, which are every ranks-th one, to their places.
   const auto put = [&](int64_t batch, const float* from, size_t count) {
     for (size_t at = 0; at < count; at += per_batch, batch += ranks)
       std::copy_n(from + at, per_batch, all.begin() + batch * static_cast<int64_t>(per_batch));
@@ -62,17 +62,21 @@ std::optional<std::vector<float>> log_probabilities(const PreferencePart& part,
         communicator->gather_values(static_cast<uint8_t>(is_stopped() ? 1 : 0));
     if (std::ranges::find(told, 1) != told.end()) return std::nullopt;
   }
-  all.resize(2 * part.pairs.size());
-  for (size_t i = 0; i < all.size(); ++i)
-    if (!std::isfinite(all[i]))
-      user_error(
-          "the model gives the {} answer of pair {} the log probability {}: a model that is sound "
-          "gives finite ones",
-          i % 2 == 0 ? "chosen" : "rejected", i / 2 + 1, all[i]);
   return all;
 }
 
 }  // namespace
+
+void PreferencePart::set_reference(std::vector<float> values) {
+  values.resize(2 * pairs.size());
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!std::isfinite(values[i]))
+      user_error(
+          "the model gives the {} answer of pair {} the log probability {}: a model that is sound "
+          "gives finite ones",
+          i % 2 == 0 ? "chosen" : "rejected", i / 2 + 1, values[i]);
+  reference = std::move(values);
+}
 
 std::unique_ptr<io::BatchSource> PreferencePart::batches(const io::BatchOptions& options) const {
   return std::make_unique<io::PreferenceBatches>(tokens, pairs, learnt, reference, options);
@@ -97,8 +101,8 @@ bool PreferenceSet::compute_reference(const ReferencePass& pass) {
   if (!validation.pairs.empty())
     of_validation = log_probabilities(validation, pass, std::ssize(train.pairs));
   if (!of_validation) return false;
-  train.reference = *std::move(of_train);
-  validation.reference = *std::move(of_validation);
+  train.set_reference(*std::move(of_train));
+  validation.set_reference(*std::move(of_validation));
   return true;
 }
 

@@ -1,8 +1,7 @@
 #pragma once
-// The pairs of answers that a run learns from (--task dpo), and what the reference says of them:
-// the log probabilities that the model gives every sequence before the first step. They are
-// computed once and kept in every checkpoint, so that no step needs a second model, and a resumed
-// run has the same bits.
+// The pairs of answers that a run learns from (--task dpo), with the log probabilities that the
+// reference model gives each sequence. They are computed once, before the first step, and kept in
+// every checkpoint, so that no step needs a second model and a resumed run has the same bits.
 
 #include <functional>
 #include <memory>
@@ -28,13 +27,16 @@ inline constexpr const char* kReferenceFile = "reference.safetensors";
 /// Pairs for training, or for validation.
 struct PreferencePart {
   io::TokenSource tokens = io::TokenSource::from_ids({}, "no pairs");
-  std::vector<uint8_t> learnt;  // of each token: 1 where it is a target
+  std::vector<uint8_t> learnt;  // for each token: 1 if it is a target
   std::vector<io::PreferencePair> pairs;
-  /// Log probabilities under the reference, two for each pair: of the preferred sequence and of the
-  /// other one. Empty until they are known.
+  /// Log probabilities under the reference, two for each pair: the preferred sequence's, then the
+  /// other one's. Empty until they are known.
   std::vector<float> reference;
 
-  /// Must not outlive this.
+  /// Stores the reference's log probabilities. Drops values beyond the last pair, with which a last
+  /// batch is filled. Throws UserError for NaN and infinity.
+  void set_reference(std::vector<float> values);
+  /// Returns the pairs as batches, which must not outlive this.
   std::unique_ptr<io::BatchSource> batches(const io::BatchOptions& options) const;
   /// Identifies the pairs (io::BatchSource::fingerprint); "" without pairs.
   std::string fingerprint() const;
@@ -48,8 +50,9 @@ struct ReferencePass {
   io::LoaderOptions loader;
   /// Divides the batches among its ranks, all of which get the result. Null: no others.
   Communicator* communicator = nullptr;
-  std::function<void(int64_t pairs)> progress = {};  // so many are done
-  /// Asked after each batch, and of several ranks after the last one; true ends the pass.
+  std::function<void(int64_t pairs)> progress = {};  // receives the number of pairs done
+  /// Asked by a single process after each batch, by several ranks once at the end. True ends the
+  /// pass.
   std::function<bool()> stops = {};
 };
 
