@@ -27,7 +27,10 @@ void Room::measure(Engine& engine, int64_t more) {
 
 void Room::set_limit_beside(Engine& engine, const std::vector<const Graph*>& graphs, int64_t more) {
   if (!has_limit()) return;
-  if (!on_device_) beside_ = machine::forecast_running(graphs, now_, false).overhead() + more;
+  if (!on_device_)
+    beside_ =
+        machine::forecast_running(graphs, machine::ProgramUse::inference, now_, false).overhead() +
+        more;
   engine.set_limit(std::max<int64_t>(1, memory_.limit.bytes - beside_));
 }
 
@@ -51,10 +54,11 @@ void Room::check(const Engine& engine) const {
       memory_.limit.source == "--memory-limit"
           ? fmt::format("--memory-limit {}", memory_at_least(needed + machine::kVariesBetweenRuns))
           : fmt::format("a machine or control group with {} for it", memory_text(needed));
+  const std::string less = memory_.advice.empty() ? "" : memory_.advice + ", or ";
   throw UserError(fmt::format("the model does not fit in memory: it needs {} ({} of it weights and "
-                              "caches), and {} is {}. Use {}, or {}",
+                              "caches), and {} is {}. Use {}{}",
                               memory_text(needed), memory_text(kept), memory_.limit.source,
-                              memory_text(memory_.limit.bytes), memory_.advice, more),
+                              memory_text(memory_.limit.bytes), less, more),
                   ExitCode::kNoMemory);
 }
 

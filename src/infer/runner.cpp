@@ -102,8 +102,8 @@ OutputView Runner::run_in_place(const PortValues& inputs, const std::vector<std:
 machine::ProcessForecast Runner::forecast() const {
   const Engine& engine = session_->engine();
   const bool is_on_device = engine.backend().memory_bytes > 0;
-  machine::ProcessForecast f =
-      machine::forecast_running(engine.graphs(), room_.now(), is_on_device);
+  machine::ProcessForecast f = machine::forecast_running(
+      engine.graphs(), machine::ProgramUse::inference, room_.now(), is_on_device);
   f.program = room_.now().needed();
   f.arena = is_on_device ? 0 : room_.most_at_once(engine);
   f.batches = tensor_bytes() + beside_;
