@@ -33,8 +33,7 @@ namespace {
 template <int kDivisions>
 class TimedTiles {
  public:
-  static constexpr int64_t kBlockTiles = 8;
-  static constexpr double kCycles = 16;
+  static constexpr int64_t kBlockTiles = kAmxRate.block_tiles;
 
   template <int kTile>
   void zero() {}

@@ -132,6 +132,86 @@ TEST_P(GemmTiles, RowsMayEndInZeros) {
     }
 }
 
+/// Terms that fill no tile: a product has the bits of the one whose terms go on with zeros.
+TEST_P(GemmTiles, TermsOfAPartlyFilledTile) {
+  for (const int64_t k : {2, 3, 16, 18, 50, 790})
+    for (const int64_t m : {16, 40}) {
+      SCOPED_TRACE(fmt::format("{} x {}", m, k));
+      const int64_t n = 70, end = round_up(k, 32);
+      RngStream random({3, 5}, 2);
+      const std::vector<uint16_t> a = random_bf16(random, m * k), b = random_bf16(random, k * n);
+      std::vector<uint16_t> longer_a(static_cast<size_t>(m * end)), longer_b = b;
+      longer_b.resize(static_cast<size_t>(end * n));
+      for (int64_t i = 0; i < m; ++i) std::copy_n(a.begin() + i * k, k, longer_a.begin() + i * end);
+      std::vector<float> c(static_cast<size_t>(m * n), -1), longer_c = c;
+      path().run({bf16_product(m, n, k, a, k, b, c), 1, 0, 0, 0});
+      path().run({bf16_product(m, n, end, longer_a, end, longer_b, longer_c), 1, 0, 0, 0});
+      EXPECT_EQ(c, longer_c);
+    }
+}
+
+/// A few rows or columns have the bits that they have in a larger product: with any layout of the
+/// narrow operand, an odd number of terms, lanes that fill no strip, a bias, and C in 16 bits.
+TEST_P(GemmTiles, ANarrowProductIsAPartOfALargerOne) {
+  if (path().name.starts_with("vector")) GTEST_SKIP() << "tiles of bf16 alone";
+  const auto turned = [](const std::vector<uint16_t>& x, int64_t rows, int64_t cols) {
+    std::vector<uint16_t> out(x.size());
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; ++j)
+        out[static_cast<size_t>(j * rows + i)] = x[static_cast<size_t>(i * cols + j)];
+    return out;
+  };
+  constexpr int64_t kLanes = 40, kWide = 301;
+  for (const int64_t k : some(std::vector<int64_t>{1, 63, 130, 2051}, 2))
+    for (const bool by_rows : {true, false}) {
+      RngStream random({3, 7}, static_cast<uint32_t>(k));
+      const int64_t m = by_rows ? kLanes : kWide, n = by_rows ? kWide : kLanes;
+      const std::vector<uint16_t> a = random_bf16(random, m * k), b = random_bf16(random, k * n);
+      const std::vector<uint16_t> turned_a = turned(a, m, k), turned_b = turned(b, k, n);
+      std::vector<float> bias(static_cast<size_t>(n));
+      for (float& x : bias) x = random.next_uniform();
+      const auto product = [&](int64_t lanes, bool turns, DType dtype) {
+        GemmArgs g{
+            .m = by_rows ? lanes : m, .n = by_rows ? n : lanes, .k = k, .dtype = DType::bf16};
+        g.trans_a = by_rows ? turns : true;
+        g.a = (g.trans_a ? turned_a : a).data();
+        g.lda = g.trans_a ? m : k;
+        g.trans_b = by_rows ? false : turns;
+        g.b = (g.trans_b ? turned_b : b).data();
+        g.ldb = g.trans_b ? k : n;
+        g.alpha = 0.5f;
+        g.bias = bias.data();
+        g.c_dtype = dtype;
+        g.ldc = g.n + 3;
+        std::vector<uint8_t> c(static_cast<size_t>(g.m * g.ldc) * bytes_of(dtype), 0xff);
+        g.c = c.data();
+        path().run({g, 1, 0, 0, 0});
+        std::vector<uint8_t> values;
+        for (int64_t i = 0; i < (by_rows ? lanes : m); ++i) {
+          const auto row = c.begin() + i * g.ldc * static_cast<int64_t>(bytes_of(dtype));
+          values.insert(values.end(), row, row + g.n * static_cast<int64_t>(bytes_of(dtype)));
+          EXPECT_EQ(row[g.n * static_cast<int64_t>(bytes_of(dtype))], 0xff) << "beyond the row";
+        }
+        return values;
+      };
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        const std::vector<uint8_t> whole = product(kLanes, false, dtype);
+        const auto size = static_cast<int64_t>(bytes_of(dtype));
+        for (const int64_t lanes : {2, 9, 16})
+          for (const bool turns : {false, true}) {
+            SCOPED_TRACE(fmt::format("{} {} of {} terms, {}", lanes, by_rows ? "rows" : "columns",
+                                     k, turns ? "turned" : "plain"));
+            std::vector<uint8_t> part;
+            for (int64_t i = 0; i < (by_rows ? lanes : m); ++i) {
+              const auto row = whole.begin() + i * n * size;
+              part.insert(part.end(), row, row + (by_rows ? n : lanes) * size);
+            }
+            EXPECT_EQ(product(lanes, turns, dtype), part);
+          }
+      }
+    }
+}
+
 /// Sums over the terms of an operand while it is packed are those of reduction_rows(), and the
 /// product is what it is without them.
 TEST_P(GemmTiles, OperandsAreSummedWhileTheyArePacked) {
@@ -263,7 +343,7 @@ TEST_P(GemmTiles, NoLayoutChangesABit) {
 
 /// "A in place, B by the team, panel by panel": the layouts that the test before went through.
 TEST(TileLayouts, AreAllTested) {
-  constexpr TileRate kRates[] = {{8, 16}, {24, 256}};
+  constexpr TileRate kRates[] = {kAmxRate, kStripRate};
   std::set<std::string> seen;
   for (const TileRate& rate : kRates)
     for (const Sizes& s : kSizes)
@@ -307,7 +387,7 @@ TEST(TileLayouts, HaveRoom) {
     g.lda = g.trans_a ? g.m : g.k;
     g.panels = i % 5 == 0;
     if (g.panels) g.k = round_up(g.k, 32);
-    const TileRate rate = i % 7 < 4 ? TileRate{8, 16} : TileRate{24, 256};
+    const TileRate rate = i % 7 < 4 ? kAmxRate : kStripRate;
     const int64_t team = pick(64);
     const TileLayout layout = lay_out_tiles(g, rate, team);
     SCOPED_TRACE(fmt::format("{} x {} x {}, team {}", g.m, g.n, g.k, team));

@@ -159,10 +159,12 @@ struct PairSum {
 };
 #endif
 
-/// Whether tiles go on with pairs of zeros behind term k1, which make 0 of a sum that is -0.
-HWY_INLINE bool ends_in_zeros(const AmxRow& r, int64_t k1) {
+/// Whether tiles continue with pairs of zeros behind term k1, which turn a sum of -0 into 0. Strips
+/// of VDPBF16PS (PairSum, kWords) stop at the last pair.
+template <class Sum>
+bool ends_in_zeros(const AmxRow& r, int64_t k1) {
   const int64_t rest = r.k % kTileBf16;
-  return k1 == r.k && rest > 0 && rest < kTileBf16 - 1;
+  return !Sum::kWords && k1 == r.k && rest > 0 && rest < kTileBf16 - 1;
 }
 
 /// sums[j] += the terms [k0, k1) of a group, for kNv vectors of columns of B as it lies.
@@ -198,7 +200,7 @@ HWY_INLINE void row_group(const AmxRow& r, int64_t k0, int64_t k1, int64_t j, Ac
       sums[v].add(a0, 0.0f, b0, hn::Zero(DF()));
     }
   }
-  if (ends_in_zeros(r, k1)) {
+  if (ends_in_zeros<Sum>(r, k1)) {
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) sums[v].add(0.0f, 0.0f, hn::Zero(DF()), hn::Zero(DF()));
   }
@@ -282,7 +284,7 @@ HWY_INLINE void row_trans_columns(const AmxRow& r, int64_t j, int64_t lanes) {
                      load(odd));
       }
     }
-    if (ends_in_zeros(r, k1)) {
+    if (ends_in_zeros<Sum>(r, k1)) {
 #pragma GCC unroll 4
       for (int v = 0; v < kNv; ++v) parts[v].add(0.0f, 0.0f, hn::Zero(DF()), hn::Zero(DF()));
     }

@@ -11,11 +11,15 @@
 // it goes through the terms of all of them in blocks, and the sums (f32 blocks of 32 x 32) wait in
 // L2.
 //
+// Products by VDPBF16PS with at most 16 rows or columns pack the narrow operand alone
+// (NarrowProduct).
+//
 // Operands beyond the packing memory are cut into chunks of rows, columns and, if k is very large,
 // terms. No cut changes any bit: a sum is carried in f32 and grows by 32 terms at a time, in order.
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "backend/cpu/products/amx_tiles.h"
 #include "backend/cpu/products/flush_denormals.h"
@@ -84,6 +88,88 @@ void sum_operand(const GemmArgs& g) {
 /// A row of A, in whose product no tiles are packed.
 bool is_row(const GemmArgs& g) { return g.m == 1 && (!g.trans_a || g.lda == 1); }
 
+/// A product one side of which has at most kNarrowLanes lanes (rows of A or columns of B), while
+/// the lanes of the other lie side by side.
+class NarrowProduct {
+ public:
+  explicit NarrowProduct(const GemmArgs& g) : g_(g), by_rows_(g.m <= kNarrowLanes && !g.trans_b) {}
+
+  /// Whether NarrowBlocks can compute it, and need not wait for the operands to be packed.
+  bool is_one(int64_t batch) const {
+    constexpr int64_t kFewest = 64;  // lanes of the wide operand
+    return g_.dtype == DType::bf16 && batch == 1 && !g_.panels && g_.sums.partials == nullptr &&
+           (by_rows_ || (g_.n <= kNarrowLanes && g_.trans_a)) && wide() >= kFewest &&
+           round_up(g_.k, 2) * kNarrowLanes <= kTaskWords;
+  }
+  int64_t tasks(int64_t team) const { return ceil_div(wide(), lanes_of_task(team)); }
+
+#if defined(__x86_64__)
+  void run(int64_t team) const {
+    auto* const packed = reinterpret_cast<uint32_t*>(own_panels());  // of the calling thread
+    pack(packed);
+    parallel_pieces(tasks(team), team, [&](int64_t task, int) {
+      const int64_t most = lanes_of_task(team), lane = task * most;
+      run_task(packed, lane, std::min(most, wide() - lane), most);
+      _mm_sfence();  // the epilogue may store around the caches
+    });
+  }
+#endif
+
+ private:
+  static constexpr int64_t kTermsOfBlock = 64, kLanesOfTask = 256;
+
+  int64_t wide() const { return by_rows_ ? g_.n : g_.m; }
+  /// Lanes of the wide operand, whole strips, that a task takes: an equal share of each turn.
+  int64_t lanes_of_task(int64_t team) const {
+    const int64_t turns = ceil_div(wide(), team * kLanesOfTask);
+    return round_up(ceil_div(wide(), team * turns), kPanel);
+  }
+
+  /// The narrow operand as NarrowOperands::narrow; the lanes that it lacks are 0.
+  void pack(uint32_t* out) const {
+    const auto* const from = static_cast<const uint16_t*>(by_rows_ ? g_.a : g_.b);
+    const int64_t lanes = by_rows_ ? g_.m : g_.n, ld = by_rows_ ? g_.lda : g_.ldb;
+    const bool adjoin = by_rows_ ? g_.trans_a : !g_.trans_b;
+    const int64_t to_lane = adjoin ? 1 : ld, to_term = adjoin ? ld : 1;
+    for (int64_t k = 0; k < g_.k; k += 2, out += kNarrowLanes) {
+      for (int64_t j = 0; j < lanes; ++j) {
+        const uint16_t* two = from + j * to_lane + k * to_term;
+        const uint32_t even = two[0], odd = k + 1 < g_.k ? two[to_term] : 0;
+        out[j] = even | odd << 16;
+      }
+      std::fill(out + lanes, out + kNarrowLanes, 0);
+    }
+  }
+
+#if defined(__x86_64__)
+  void run_task(const uint32_t* packed, int64_t lane, int64_t lanes, int64_t ld_sums) const {
+    float* const sums = own_sums();
+    NarrowOperands block{.ld = by_rows_ ? g_.ldb : g_.lda,
+                         .lanes = lanes,
+                         .sums = sums,
+                         .ld_sums = ld_sums,
+                         .rows = by_rows_ ? g_.m : g_.n};
+    const uint16_t* const wide = static_cast<const uint16_t*>(by_rows_ ? g_.b : g_.a) + lane;
+    for (int64_t k = 0; k < g_.k; k += kTermsOfBlock) {
+      block.narrow = packed + k / 2 * kNarrowLanes;
+      block.wide = wide + k * block.ld;
+      block.terms = std::min(kTermsOfBlock, g_.k - k);
+      block.add = k > 0;
+      NarrowBlocks::run(block);
+    }
+    if (by_rows_) return tile_task::finish_sums(g_, 0, 0, lane, g_.m, lanes, sums, ld_sums);
+    float* const turned = sums + kNarrowLanes * ld_sums;
+    for (int64_t i = 0; i < lanes; ++i)
+      for (int64_t j = 0; j < kNarrowLanes; ++j)
+        turned[i * kNarrowLanes + j] = sums[j * ld_sums + i];
+    tile_task::finish_sums(g_, 0, lane, 0, lanes, g_.n, turned, kNarrowLanes);
+  }
+#endif
+
+  const GemmArgs& g_;
+  bool by_rows_;
+};
+
 template <class Tiles>
 void run(const GemmBatch& all, RowSums rule) {
   const GemmArgs& g = all.args;
@@ -92,14 +178,17 @@ void run(const GemmBatch& all, RowSums rule) {
     if (g.sums.partials != nullptr) sum_operand(g);
     return run_rows(all, team, rule);
   }
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<Tiles, RegisterTiles<PairProducts>>)
+    if (const NarrowProduct narrow(g); narrow.is_one(all.batch)) return narrow.run(team);
+#endif
   multiply_tiles<Tiles>(all, team);
 }
 
 /// Products by tile registers, real or not.
 template <class Tiles>
 struct ByTiles : Tiles {
-  static constexpr int64_t kBlockTiles = 8;
-  static constexpr double kCycles = 16;
+  static constexpr int64_t kBlockTiles = kAmxRate.block_tiles;
 };
 /// What dot() multiplies.
 template <class Tiles>
@@ -172,9 +261,10 @@ void gemm_vnni(const GemmBatch& batch) { gemm_vnni_emulated(batch); }
 GemmTiles gemm_tiles_packing(const GemmArgs& g, int64_t batch, bool strips) {
   const int64_t team = team_of(g, batch);
   if (is_row(g)) return {std::min(team, ceil_div(g.n, row_columns(g, team)) * batch)};
+  if (const NarrowProduct narrow(g); strips && narrow.is_one(batch))
+    return {std::min(team, narrow.tasks(team))};
   if (is_small(g, batch, team)) return {std::min(team, batch)};
-  const TileRate rate =
-      strips ? TileRate{kStripBlockTiles, kStripCycles} : tile_rate<Bf16Tiles<EmulatedTiles>>();
+  const TileRate rate = strips ? kStripRate : kAmxRate;
   const TileLayout layout = lay_out_tiles(g, rate, team);
   const int64_t lane_bytes = ceil_div(std::min(layout.k, g.k), tile_terms(g.dtype)) * kTileRowBytes;
   const int64_t rows = round_up(std::min(layout.rows, g.m), kPanel),

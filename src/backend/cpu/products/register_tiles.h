@@ -3,6 +3,7 @@
 // VDPBF16PS (avx512_bf16) and VPDPBUSD (avx512_vnni), of operands that are packed as tiles
 // (amx_tiles.h).
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -23,6 +24,21 @@ struct StripOperands {
   int64_t count = 0;  // tiles of terms
   float* c = nullptr;
   int64_t ldc = 0;
+  bool add = false;
+  int64_t last_words = kTileRows;  // words of four bytes of a lane in the last tile
+};
+
+/// A block of a narrow product: at most kNarrowLanes lanes of one operand times lanes of the other
+/// that lie side by side and are read in place.
+inline constexpr int64_t kNarrowLanes = 16;
+struct NarrowOperands {
+  const uint32_t* narrow =
+      nullptr;  // [pairs of terms, kNarrowLanes]: two bf16 terms of a lane, a word
+  const uint16_t* wide = nullptr;  // term k of lane j at wide[k * ld + j]
+  int64_t ld = 0;
+  int64_t terms = 0, lanes = 0;
+  float* sums = nullptr;  // [rows, lanes], each rounded up to whole strips
+  int64_t ld_sums = 0, rows = 0;
   bool add = false;
 };
 
@@ -81,7 +97,6 @@ template <class Products>
 class RegisterTiles {
  public:
   static constexpr int64_t kBlockTiles = kStripBlockTiles;
-  static constexpr double kCycles = kStripCycles;
   static constexpr int kStripRows = 8;
 
   template <int kCols>
@@ -105,7 +120,8 @@ class RegisterTiles {
 #pragma GCC unroll 8
       for (int m = 0; m < kStripRows; ++m) __builtin_prefetch(next_a + m * a_row, 0, 3);
       const uint8_t *top = a, *middle = a + 3 * a_row, *bottom = a + 6 * a_row;
-      for (int k = 0; k < kTileRows; ++k) {
+      const int64_t words = t == 1 ? s.last_words : kTileRows;
+      for (int64_t k = 0; k < words; ++k) {
         __m512i right[kCols];
 #pragma GCC unroll 2
         for (int v = 0; v < kCols; ++v) {
@@ -137,6 +153,78 @@ class RegisterTiles {
 };
 
 #undef BRRR_AVX512_DOTS
+#define BRRR_AVX512_PAIRS target("avx512f,avx512bw,avx512bf16")
+
+/// Narrow products of bf16 by VDPBF16PS: each sum grows by one pair of terms at a time.
+class NarrowBlocks {
+ public:
+  static constexpr int64_t kLanes = 32;  // of a strip
+  static constexpr int kRows = 8;
+
+  static void run(const NarrowOperands& n) {
+    for (int64_t lane = 0; lane < n.lanes; lane += kLanes)
+      for (int64_t row = 0; row < n.rows; row += kRows)
+        (n.lanes - lane >= kLanes ? strip<true> : strip<false>)(n, row, lane);
+  }
+
+ private:
+  template <bool kWhole>
+  __attribute__((BRRR_AVX512_PAIRS, always_inline)) static inline __m512i load(const uint16_t* from,
+                                                                               __mmask32 mask) {
+    if constexpr (kWhole) return _mm512_loadu_si512(from);
+    return _mm512_maskz_loadu_epi16(mask, from);
+  }
+  template <bool kWhole>
+  __attribute__((BRRR_AVX512_PAIRS, noinline)) static void strip(const NarrowOperands& n,
+                                                                 int64_t row, int64_t lane) {
+    constexpr int kHalves = 2;
+    alignas(64) static constexpr auto kOrder = [] {
+      std::array<std::array<uint16_t, kLanes>, kHalves> order{};
+      for (size_t half = 0; half < kHalves; ++half)
+        for (size_t j = 0; j < kLanes; ++j)
+          order[half][j] = static_cast<uint16_t>(16 * half + j / 2 + j % 2 * kLanes);
+      return order;
+    }();
+    const __m512i order[] = {_mm512_load_si512(kOrder[0].data()),
+                             _mm512_load_si512(kOrder[1].data())};
+    const __mmask32 mask = kWhole ? ~__mmask32{0} : (__mmask32{1} << (n.lanes - lane)) - 1;
+    float* const sums = n.sums + row * n.ld_sums + lane;
+    __m512 c[kRows][kHalves];
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 2
+      for (int v = 0; v < kHalves; ++v)
+        c[m][v] = n.add ? _mm512_loadu_ps(sums + m * n.ld_sums + v * 16) : _mm512_setzero_ps();
+    const uint16_t* wide = n.wide + lane;
+    const uint32_t* narrow = n.narrow + row;
+    for (int64_t k = 0; k < n.terms; k += 2, wide += 2 * n.ld, narrow += kNarrowLanes) {
+      const __m512i even = load<kWhole>(wide, mask);
+      const __m512i odd =
+          k + 1 < n.terms ? load<kWhole>(wide + n.ld, mask) : _mm512_setzero_si512();
+      if (row == 0) {  // the next block of terms
+        __builtin_prefetch(wide + n.terms * n.ld, 0, 2);
+        __builtin_prefetch(wide + (n.terms + 1) * n.ld, 0, 2);
+      }
+      __m512i right[kHalves];
+#pragma GCC unroll 2
+      for (int v = 0; v < kHalves; ++v) right[v] = _mm512_permutex2var_epi16(even, order[v], odd);
+#pragma GCC unroll 8
+      for (int m = 0; m < kRows; ++m) {
+        const __m512i left = _mm512_set1_epi32(static_cast<int>(narrow[m]));
+#pragma GCC unroll 2
+        for (int v = 0; v < kHalves; ++v)
+          c[m][v] = _mm512_dpbf16_ps(c[m][v], reinterpret_cast<__m512bh>(left),
+                                     reinterpret_cast<__m512bh>(right[v]));
+      }
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 2
+      for (int v = 0; v < kHalves; ++v) _mm512_storeu_ps(sums + m * n.ld_sums + v * 16, c[m][v]);
+  }
+};
+
+#undef BRRR_AVX512_PAIRS
 #endif
 
 }  // namespace brrr::cpu

@@ -46,9 +46,10 @@ struct Panels {
   const uint16_t* a;
   LeftOrder order;
   const uint16_t* b;
-  int64_t count;  // tiles of terms
-  float* sums;    // 32 x 32, rows of 32
-  bool first;     // nothing has been summed yet
+  int64_t count;       // tiles of terms
+  float* sums;         // 32 x 32, rows of 32
+  bool first;          // nothing has been summed yet
+  int64_t last_words;  // words of four bytes of a lane in the last tile
 };
 
 /// micro() by tile registers.
@@ -99,10 +100,10 @@ void micro(Tiles& tiles, const Panels& panels, AheadOfBoth& ahead) {
     for (int64_t row = 0; row < kRowsHere; row += Tiles::kStripRows) {
       const uint16_t* left = panels.a + row / kTileRows * order.half + row % kTileRows * order.row;
       ahead.fetch(ceil_div(panels.count * Tiles::kStripRows, kRowsHere));
-      Tiles::template strip<kCols>({reinterpret_cast<const uint8_t*>(left), 2 * order.row,
-                                    2 * order.tile, reinterpret_cast<const uint8_t*>(panels.b),
-                                    kTileBytes, 2 * kTileBytes, panels.count,
-                                    panels.sums + row * kPanel, kPanel, !panels.first});
+      Tiles::template strip<kCols>(
+          {reinterpret_cast<const uint8_t*>(left), 2 * order.row, 2 * order.tile,
+           reinterpret_cast<const uint8_t*>(panels.b), kTileBytes, 2 * kTileBytes, panels.count,
+           panels.sums + row * kPanel, kPanel, !panels.first, panels.last_words});
     }
   } else {
     micro_by_tiles<Tiles, kRows, kCols>(tiles, panels, ahead);
@@ -148,9 +149,10 @@ struct Task {
   int64_t index, i0, j0, rows, cols;
   const uint16_t *a, *b;  // the panels of these rows and columns; not where the task packs them
   LeftOrder a_order;
-  int64_t b_panel;  // words from one to the next
-  int64_t tiles;    // of terms
-  bool by_panel;    // one panel of B after the other, all its terms; or block by block of terms
+  int64_t b_panel;     // words from one to the next
+  int64_t tiles;       // of terms
+  int64_t last_words;  // words of four bytes of a lane in the last tile
+  bool by_panel;       // one panel of B after the other, all its terms; or block by block of terms
   Packer pack_a = {}, pack_b = {};  // of the operands whose panels the task packs for itself ...
   int64_t a_first, b_first;         // ... from these on
   uint16_t *own_a, *own_b;          // room for two blocks of each
@@ -279,8 +281,13 @@ class TaskRun {
   }
 
   void multiply(Block at, int64_t p) {
-    Panels panels{nullptr,   task_.a_order, nullptr,
-                  count(at), sums(p, at.q), task_.first && at.t0 == 0};
+    Panels panels{nullptr,
+                  task_.a_order,
+                  nullptr,
+                  count(at),
+                  sums(p, at.q),
+                  task_.first && at.t0 == 0,
+                  at.t0 + count(at) == task_.tiles ? task_.last_words : kTileRows};
     if (task_.pack_a) {
       panels.order = {panels.count * 2 * kTile};
       panels.a = own_a(at.t0);
