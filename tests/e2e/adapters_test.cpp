@@ -87,11 +87,16 @@ TEST_F(Adapters, AreTrainedUsedAndMerged) {
   EXPECT_NE(out_.find("against full fine-tuning"), std::string::npos) << out_;
   ASSERT_EQ(run({"plan", tuned, "--no-measure"}), 0) << err_;
   EXPECT_NE(out_.find("rank 4 on 4 linear layers"), std::string::npos) << out_;
-  // An adapter is trained further.
+  // An adapter is trained further, by default at the learning rate of a new one.
   ASSERT_EQ(run(tuning("further", {"--init-from", tuned, "--lora-r", "off", "--max-steps", "3"})),
             0)
       << err_;
   EXPECT_TRUE(fs::exists(path("further") / "adapter_model.safetensors"));
+  const auto recorded = [&](const fs::path& run_folder) {
+    return Json::parse(read_file(run_folder / "train_config.json"));
+  };
+  for (const char* name : {"learning_rate", "min_lr"})
+    EXPECT_EQ(recorded(path("further"))[name], recorded(tuned)[name]) << name;
 }
 
 TEST_F(Adapters, GoOnWithTheSameBitsAfterAKill) {

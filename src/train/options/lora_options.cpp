@@ -30,7 +30,8 @@ void add_lora_rows(OptionTable<TrainOptions>& t) {
       "with --init-from: train a low-rank adapter of this rank (LoRA, Hu et al. 2021) and leave "
       "the "
       "model as it is; the run's folder holds the adapter, as PEFT writes it. The default "
-      "learning rate is then 10 times as high (Schulman et al. 2025, LoRA Without Regret)",
+      "learning rate is then 10 times as high (Schulman et al. 2025, LoRA Without Regret), and so "
+      "it is with --init-from the folder of an adapter, which is trained further",
       {"lora-rank"});
   t.parsed<double>(
       "lora-alpha", &O::lora_alpha,
@@ -65,13 +66,28 @@ void add_lora_rows(OptionTable<TrainOptions>& t) {
       "is");
 }
 
+namespace {
+
+/// A learning rate that was not given is higher for an adapter than for a whole model.
+void raise_learning_rate(TrainOptions& o) {
+  constexpr double kFaster = 10;
+  if (!o.was_given("learning-rate"))
+    o.learning_rate = parse_real(fmt::format("{:.3g}", o.learning_rate * kFaster), {});
+}
+
+}  // namespace
+
 void fill_lora(TrainOptions& o) {
   if (o.lora_r == 0) return;
   if (o.lora_alpha == 0) o.lora_alpha = 2 * static_cast<double>(o.lora_r);
   if (o.lora_targets.empty()) o.lora_targets = {"all-linear"};
-  constexpr double kFaster = 10;
-  if (!o.was_given("learning-rate"))
-    o.learning_rate = parse_real(fmt::format("{:.3g}", o.learning_rate * kFaster), {});
+  raise_learning_rate(o);
+}
+
+void fill_for_started_adapter(TrainOptions& o) {
+  const bool follows = !o.was_given("min-lr") && o.min_lr == default_min_lr(o);
+  raise_learning_rate(o);
+  if (follows) o.min_lr = default_min_lr(o);
 }
 
 namespace {
