@@ -73,7 +73,7 @@ class Elastic : public EndToEnd {
   /// A run of which a rank gets a signal after a step; it has to end well.
   void disturb(const std::string& name, int ranks, size_t victim, int signal,
                const Arguments& more) {
-    Child child(folder_.path(), elastic(ranks, model(name, more)), {"BRRR_RANK_TIMEOUT=1"});
+    Child child(folder_.path(), elastic(ranks, model(name, more)), {"BRRR_RANK_TIMEOUT=3"});
     wait_for_step(child, name, 60);
     const std::vector<pid_t> pids = ranks_of(child);
     ASSERT_EQ(std::ssize(pids), ranks) << child.err();
@@ -81,7 +81,7 @@ class Elastic : public EndToEnd {
     ::kill(pids[victim], signal);
     const Stopwatch watch;
     EXPECT_EQ(child.wait(), 0) << child.err();
-    EXPECT_LT(watch.seconds(), 30);
+    EXPECT_LT(watch.seconds(), 60);
     err_ = child.err();
     EXPECT_EQ(count(err_, "brrr: after step "), 1u) << err_;
     EXPECT_NE(err_.find(fmt::format(", rank {} on ", victim)), std::string::npos) << err_;
@@ -171,7 +171,7 @@ TEST_F(Elastic, WhatIsNoLossEndsTheRun) {
 // The launcher has the time limit of the run that it starts.
 TEST_F(Elastic, ARankThatIsStoppedBeforeItComesIsEndedAfterTheRunsTimeLimit) {
   Child child(folder_.path(),
-              elastic(2, model("run", {"--rank-timeout", "1"}), {"--max-restarts", "0"}),
+              elastic(2, model("run", {"--rank-timeout", "2"}), {"--max-restarts", "0"}),
               {"BRRR_FAULT=start@1=pause:60000"});
   std::vector<pid_t> pids;
   for (const Stopwatch watch; pids.size() < 2 && watch.seconds() < 60; ::usleep(1000))
@@ -180,9 +180,9 @@ TEST_F(Elastic, ARankThatIsStoppedBeforeItComesIsEndedAfterTheRunsTimeLimit) {
   ::kill(pids[1], SIGSTOP);
   const Stopwatch watch;
   EXPECT_EQ(child.wait(), 128 + SIGKILL) << child.err();
-  EXPECT_LT(watch.seconds(), 10);
+  EXPECT_LT(watch.seconds(), 30);
   EXPECT_NE(child.err().find("rank 1 on "), std::string::npos) << child.err();
-  EXPECT_NE(child.err().find("was stopped for 1 s"), std::string::npos) << child.err();
+  EXPECT_NE(child.err().find("was stopped for 2 s"), std::string::npos) << child.err();
 }
 
 // Faults at any moment of a run that is not elastic: it ends soon and names the rank, and another

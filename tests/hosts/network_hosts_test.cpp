@@ -14,6 +14,11 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
+/// Seconds after which something is taken to hang, also on a busy machine.
+constexpr double kPatience = 60;
+/// --rank-timeout in seconds: on a busy machine a rank that runs answers within it.
+constexpr const char* kRankTimeout = "5";
+
 class Hosts : public EndToEnd {
  protected:
   void SetUp() override {
@@ -48,10 +53,10 @@ class Hosts : public EndToEnd {
     for (int i = 0; i < 6000 && program.is_running() && !saved(); ++i) ::usleep(10000);
     ASSERT_TRUE(saved()) << program.err();
   }
-  /// Seconds until it says so on standard error, at most `limit`.
-  static double seconds_until_said(const Child& program, const std::string& words, double limit) {
+  /// Seconds until it says so on standard error, at most kPatience.
+  static double seconds_until_said(const Child& program, const std::string& words) {
     const Stopwatch watch;
-    while (program.is_running() && watch.seconds() < limit &&
+    while (program.is_running() && watch.seconds() < kPatience &&
            program.err().find(words) == std::string::npos)
       ::usleep(10000);
     return watch.seconds();
@@ -87,7 +92,7 @@ class Hosts : public EndToEnd {
     const int64_t before = hosts.bytes_sent(0);
     const auto program = start(hosts, command);
     EXPECT_EQ(program->wait(), 0) << program->err();
-    EXPECT_LT(hosts.seconds_until_empty(15), 15);
+    EXPECT_LT(hosts.seconds_until_empty(kPatience), kPatience);
     EXPECT_FALSE(hosts.has_session_files());
     return static_cast<double>(hosts.bytes_sent(0) - before);
   }
@@ -144,12 +149,12 @@ TEST_F(Hosts, ARunEndsOnAllHostsWhenOneIsCutOffAndIsResumedToTheSameBits) {
   {
     const NetworkHosts hosts(2, "200mbit");
     Arguments options = longer;
-    if (!is_long()) options.insert(options.end(), {"--rank-timeout", "2"});
+    if (!is_long()) options.insert(options.end(), {"--rank-timeout", kRankTimeout});
     const auto program = start(hosts, model("cut", options));
     ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, "cut"));
     hosts.set_link(1, false);
-    const double seconds = hosts.seconds_until_empty(40);
-    EXPECT_LT(seconds, 15);
+    const double seconds = hosts.seconds_until_empty(kPatience);
+    EXPECT_LT(seconds, kPatience);
     EXPECT_NE(program->wait(), 0);
     EXPECT_NE(program->err().find("brrr: rank 1 on host1 (process "), std::string::npos)
         << program->err();
@@ -169,7 +174,7 @@ TEST_F(Hosts, ARunEndsOnAllHostsWhenOneIsCutOffAndIsResumedToTheSameBits) {
 TEST_F(Hosts, AnElasticRunGoesOnWithoutAHostThatIsCutOff) {
   const Arguments longer{"--max-steps", "120", "--save-steps", "10", "--eval-steps", "60"};
   ASSERT_EQ(run(model("whole", longer)), 0) << err_;
-  const double limit = is_long() ? 12 : 2;
+  const double limit = is_long() ? 12 : std::stod(kRankTimeout);
   Arguments options = longer;
   options.insert(options.end(), {"--rank-timeout", fmt::format("{:.0f}", limit)});
   struct Case {
@@ -185,8 +190,8 @@ TEST_F(Hosts, AnElasticRunGoesOnWithoutAHostThatIsCutOff) {
         hosts, {"--elastic", "--hosts", first + c.ranks_of_first + others}, model(name, options));
     ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, name));
     hosts.set_link(1, false);
-    const double seconds = seconds_until_said(*program, "resumed at step ", 60);
-    EXPECT_LT(seconds, limit + 30);
+    const double seconds = seconds_until_said(*program, "resumed at step ");
+    EXPECT_LT(seconds, kPatience);
     EXPECT_EQ(program->wait(), 0) << program->err();
     const std::string err = program->err();
     EXPECT_NE(err.find("brrr: after step "), std::string::npos) << err;
@@ -197,7 +202,7 @@ TEST_F(Hosts, AnElasticRunGoesOnWithoutAHostThatIsCutOff) {
               std::string::npos)
         << err;
     EXPECT_EQ(count(err, " again from "), 1u) << err;
-    EXPECT_LT(hosts.seconds_until_empty(15), 15);
+    EXPECT_LT(hosts.seconds_until_empty(kPatience), kPatience);
     RecordProperty(fmt::format("seconds-{}", c.hosts), fmt::format("{:.2f}", seconds));
     expect_same_files("whole", name, 120);
   }
@@ -213,19 +218,19 @@ TEST_F(Hosts, AnElasticRunStartsALostRankOfAnyHostAgain) {
   };
   for (const Case& c : {Case{1, SIGKILL, "rank 1 on 10.77.0.2", "was ended by signal 9"},
                         {0, SIGKILL, "rank 0 on host0", "was ended by signal 9"},
-                        {1, SIGSTOP, "rank 1 on host1", "has not answered for 2 s"}}) {
+                        {1, SIGSTOP, "rank 1 on host1", "has not answered for 5 s"}}) {
     SCOPED_TRACE(fmt::format("host {}, signal {}", c.host, c.signal));
     const std::string name = fmt::format("host{}-{}", c.host, c.signal);
     Arguments options = longer;
-    options.insert(options.end(), {"--rank-timeout", "2"});
+    options.insert(options.end(), {"--rank-timeout", kRankTimeout});
     const auto program =
         start_launch(hosts, {"--elastic", "--hosts", hosts.addresses()}, model(name, options));
     ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, name));
     const pid_t rank = rank_on(hosts, c.host, *program);
     ASSERT_GT(rank, 0);
     ::kill(rank, c.signal);
-    const double seconds = seconds_until_said(*program, "resumed at step ", 60);
-    EXPECT_LT(seconds, 30);
+    const double seconds = seconds_until_said(*program, "resumed at step ");
+    EXPECT_LT(seconds, kPatience);
     EXPECT_EQ(program->wait(), 0) << program->err();
     const std::string err = program->err();
     EXPECT_NE(err.find(fmt::format(", {} (process {}) {}", c.name, rank, c.what)),
@@ -234,7 +239,7 @@ TEST_F(Hosts, AnElasticRunStartsALostRankOfAnyHostAgain) {
     EXPECT_NE(err.find("; starting 2 ranks again from the checkpoint of step "), std::string::npos)
         << err;
     EXPECT_EQ(count(err, " again from "), 1u) << err;
-    EXPECT_LT(hosts.seconds_until_empty(15), 15);
+    EXPECT_LT(hosts.seconds_until_empty(kPatience), kPatience);
     RecordProperty(name, fmt::format("{:.2f}", seconds));
     expect_same_files("whole", name, 120);
   }
@@ -256,7 +261,7 @@ TEST_F(Hosts, WhatIsNoLossEndsAnElasticRun) {
     program->send(signal);
     EXPECT_EQ(program->wait(), 128 + signal) << program->err();
     EXPECT_EQ(count(program->err(), " again from "), 0u) << program->err();
-    EXPECT_LT(hosts.seconds_until_empty(15), 15);
+    EXPECT_LT(hosts.seconds_until_empty(kPatience), kPatience);
   }
 }
 
@@ -265,7 +270,7 @@ TEST_F(Hosts, MpichEndsWhenAHostIsCutOffAtTheEndOfARun) {
   if (!NetworkHosts::has_mpich()) GTEST_SKIP() << "mpirun.mpich (package mpich) is not installed";
   const NetworkHosts hosts(2, "1gbit");
   Arguments args{"launch", "--hosts", hosts.addresses()};
-  const Arguments command = model("cut", {"--rank-timeout", "2"});
+  const Arguments command = model("cut", {"--rank-timeout", kRankTimeout});
   args.insert(args.end(), command.begin(), command.end());
   Arguments before = hosts.on(0);  // a second PATH beside that of the test would not do
   before.emplace_back("env");
@@ -276,8 +281,8 @@ TEST_F(Hosts, MpichEndsWhenAHostIsCutOffAtTheEndOfARun) {
     ::usleep(1000);
   ASSERT_TRUE(fs::exists(path("cut") / "checksums.json")) << program.err();
   hosts.set_link(1, false);
-  const double seconds = hosts.seconds_until_empty(40);
-  EXPECT_LT(seconds, 25) << program.err();
+  const double seconds = hosts.seconds_until_empty(kPatience);
+  EXPECT_LT(seconds, kPatience) << program.err();
   RecordProperty("seconds", fmt::format("{:.2f}", seconds));
 }
 
@@ -291,7 +296,7 @@ TEST_F(Hosts, ASignalEndsARunWithItsExitCode) {
     ASSERT_NO_FATAL_FAILURE(await_checkpoint(*program, name));
     program->send(signal);
     EXPECT_EQ(program->wait(), 128 + signal) << program->err();
-    EXPECT_LT(hosts.seconds_until_empty(15), 15);
+    EXPECT_LT(hosts.seconds_until_empty(kPatience), kPatience);
   }
 }
 
