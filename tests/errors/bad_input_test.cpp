@@ -257,7 +257,7 @@ TEST_F(Errors, Generation) {
     put_options(args, more);
     return args;
   };
-  ASSERT_EQ(run(generate({"--memory-limit", "256MiB"})), 0) << err_;
+  ASSERT_EQ(run(generate({"--memory-limit", "1GiB"})), 0) << err_;
   check({{generate({"--memory-limit", "1"}), 2, {"--memory-limit", "unit"}},
          {generate({"--memory-limit", "1MiB"}),
           3,
