@@ -23,17 +23,9 @@ constexpr const char* kFolder = "the folder of a run";
 
 /// The options of `train` in a run's record, overridden by what was given now.
 KeyValues with_record(const fs::path& folder, const KeyValues& given) {
-  const fs::path record = folder / "train_config.json";
-  std::error_code ignored;
-  if (!fs::exists(record, ignored)) return given;
-  train::TrainOptions recorded;
-  try {
-    recorded = train::options_from_json(read_file(record), record.string());
-  } catch (const UserError& e) {
-    tell("note: ignoring the saved options of this run, which another version wrote: {}\n",
-         e.what());
-    return given;
-  }
+  const std::optional<train::TrainOptions> record = recorded_options(folder);
+  if (!record) return given;
+  const train::TrainOptions& recorded = *record;
   // Options that depend on one that is given now are derived again.
   std::set<std::string> open{
       "architecture",   "config",  "resume",      "overwrite",    "init-from",
@@ -142,6 +134,19 @@ std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std:
 }
 
 }  // namespace
+
+std::optional<train::TrainOptions> recorded_options(const fs::path& folder) {
+  const fs::path record = folder / "train_config.json";
+  std::error_code ignored;
+  if (!fs::exists(record, ignored)) return std::nullopt;
+  try {
+    return train::options_from_json(read_file(record), record.string());
+  } catch (const UserError& e) {
+    tell("note: ignoring the saved options of this run, which another version wrote: {}\n",
+         e.what());
+    return std::nullopt;
+  }
+}
 
 Arguments with_model_as_word(Arguments args) {
   std::string model;

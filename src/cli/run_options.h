@@ -13,6 +13,10 @@
 
 namespace brrr::cli {
 
+/// The options that a run recorded in its folder or in that of a checkpoint. Nothing, with a note
+/// to the user, for those that another version wrote; nothing for a folder without a record.
+std::optional<train::TrainOptions> recorded_options(const fs::path& folder);
+
 struct DescribedRun {
   train::TrainOptions options;
   fs::path folder;  // of the model that it starts from, or empty

@@ -308,13 +308,22 @@ const OptionTable<EvalOptions>& eval_option_table() {
     t.text("chat-template", &O::chat_template, "FILE",
            "template (Jinja) that writes conversations (default: the model's own)",
            {"chat-template-path"});
-    t.choice("dpo-loss", &O::dpo_loss, {{"sigmoid"}, {"ipo"}}, "NAME",
-             "loss of pairs of answers, as train --task dpo has it");
-    t.real("dpo-beta", &O::dpo_beta, {.low = 0, .high = 1e6, .low_open = true}, "X",
-           "factor of rewards: of how much a log probability exceeds the reference's");
-    t.real("dpo-label-smoothing", &O::dpo_label_smoothing,
-           {.low = 0, .high = 0.5, .high_open = true}, "X",
-           "sigmoid: probability that a pair is labelled the wrong way round");
+    t.choice("dpo-loss", &O::dpo_loss, {{"auto"}, {"sigmoid"}, {"ipo"}}, "NAME",
+             "loss of pairs of answers, as train --task dpo has it; auto, here and below: as the "
+             "adapter's run was trained, and the default of train where no run is recorded");
+    using Real = std::optional<double>;
+    const auto real_or_auto = [&](const char* name, Real O::*field, const RealRange& range,
+                                  const char* help) {
+      t.parsed<Real>(
+          name, field,
+          [range](const std::string& s) { return s == "auto" ? Real() : parse_real(s, range); },
+          [](const Real& x) { return x ? show_real(*x) : std::string("auto"); }, "X", help);
+    };
+    real_or_auto("dpo-beta", &O::dpo_beta, {.low = 0, .high = 1e6, .low_open = true},
+                 "factor of rewards: of how much a log probability exceeds the reference's");
+    real_or_auto("dpo-label-smoothing", &O::dpo_label_smoothing,
+                 {.low = 0, .high = 0.5, .high_open = true},
+                 "sigmoid: probability that a pair is labelled the wrong way round");
     t.group("pictures");
     add_bad_picture_rows(t);
     t.group("running");

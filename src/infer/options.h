@@ -3,6 +3,7 @@
 // range are UserErrors with exit code 2 when they are set, so what the tables accept is valid.
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -84,8 +85,9 @@ struct EvalOptions {
   double mlm_probability = 0.15;
   // How conversations and pairs of answers are scored, as in TrainOptions.
   std::string chat_template;
-  std::string dpo_loss = "sigmoid";
-  double dpo_beta = 0.1, dpo_label_smoothing = 0;
+  // Of pairs of answers; "auto" or nothing: as the run that trained the adapter recorded it.
+  std::string dpo_loss = "auto";
+  std::optional<double> dpo_beta, dpo_label_smoothing;
   int64_t skip_bad_images = 0;  // as PicturesOptions has it
   int64_t max_pixels = 178'956'970;
   int64_t batch_size = 8;

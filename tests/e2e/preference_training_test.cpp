@@ -225,12 +225,10 @@ TEST_F(PreferenceTraining, EvalScoresPairsAgainstTheBase) {
     more.insert(more.end(), options.begin(), options.end());
     ASSERT_EQ(run(prefer(name, more)), 0) << err_;
     const auto reported = json();
-    const bool is_ipo = std::string(name) == "ipo";
     for (std::vector<std::string> args :
          {std::vector<std::string>{"eval", path(name).string(), "--data", held, "--json"},
           {"eval", base, "--adapter", path(name).string(), "--data", held, "--chat-template",
            path("chat.jinja").string(), "--batch-size", "3", "--json"}}) {
-      if (is_ipo) args.insert(args.end(), options.begin(), options.end());
       ASSERT_EQ(run(args), 0) << err_;
       EXPECT_NEAR(json()["loss"].get<double>(), reported["val_loss"].get<double>(), 1e-5) << name;
       EXPECT_EQ(json()["pairs"], 7);
@@ -240,6 +238,11 @@ TEST_F(PreferenceTraining, EvalScoresPairsAgainstTheBase) {
       EXPECT_EQ(json()["reference"], base);
     }
   }
+  // Options override the record of the run.
+  ASSERT_EQ(run({"eval", path("ipo").string(), "--data", held, "--dpo-beta", "0.25", "--json"}), 0)
+      << err_;
+  EXPECT_EQ(json()["dpo_loss"], "ipo");
+  EXPECT_EQ(json()["dpo_beta"], 0.25);
   ASSERT_EQ(run({"eval", path("lora").string(), "--data", held, "--batch-size", "2", "--json"}), 0)
       << err_;
   const auto alone = json();

@@ -12,6 +12,7 @@
 #include "cli/eval/eval_parts.h"
 #include "cli/join_ranks.h"
 #include "cli/model_option.h"
+#include "cli/run_options.h"
 #include "data/loader.h"
 #include "data/strided_batches.h"
 #include "folders/adapters/adapter_folder.h"
@@ -34,6 +35,29 @@ namespace {
 using train::TaskData;
 using train::TrainOptions;
 
+/// The folder of the one adapter that is evaluated, or of the model.
+fs::path folder_of_run(const infer::EvalOptions& options) {
+  const std::vector<io::ChosenAdapter> adapters = io::parse_adapters(options.adapter);
+  return adapters.size() == 1 ? fs::path(adapters[0].folder) : find_named_model(options.model);
+}
+
+/// The options of the run that trained an adapter on pairs of answers; those of train where no such
+/// run is recorded.
+TrainOptions recorded_preferences(const infer::EvalOptions& options) {
+  const std::optional<TrainOptions> recorded = recorded_options(folder_of_run(options));
+  return recorded && train::traits_of(*recorded).has_reference ? *recorded : TrainOptions();
+}
+
+/// Fills in how pairs of answers are scored: as asked, else as recorded.
+void adopt_preferences(TrainOptions& o, const infer::EvalOptions& options) {
+  const TrainOptions recorded = recorded_preferences(options);
+  o.dpo_loss = options.dpo_loss == "auto" ? recorded.dpo_loss : options.dpo_loss;
+  o.dpo_beta = options.dpo_beta.value_or(recorded.dpo_beta);
+  const bool is_smoothed = o.dpo_loss == recorded.dpo_loss;
+  o.dpo_label_smoothing =
+      options.dpo_label_smoothing.value_or(is_smoothed ? recorded.dpo_label_smoothing : 0);
+}
+
 /// What the options say to the parts of `train` that read the file and build the loss.
 TrainOptions options_of_evaluation(const infer::EvalOptions& options, const io::ModelFolder& model,
                                    train::TrainTask task) {
@@ -50,9 +74,7 @@ TrainOptions options_of_evaluation(const infer::EvalOptions& options, const io::
   o.pack = train::traits_of(task).packs ? "documents" : "none";
   o.batch_size = o.eval_batch_size = options.batch_size;
   o.device = options.device;
-  o.dpo_loss = options.dpo_loss;
-  o.dpo_beta = options.dpo_beta;
-  o.dpo_label_smoothing = options.dpo_label_smoothing;
+  if (train::traits_of(task).has_reference) adopt_preferences(o, options);
   return o;
 }
 
@@ -271,7 +293,12 @@ int eval_conversations(const infer::EvalOptions& options, const io::ModelFolder&
     for (size_t i = 0; i < outputs.size(); ++i) j[outputs[i]] = json_number(sums.of_outputs[i]);
     if (!reference) j["perplexity"] = json_number(std::exp(loss));
     j[scored] = sums.count;
-    if (reference) j["reference"] = reference->folder.string();
+    if (reference) {
+      j["reference"] = reference->folder.string();
+      j["dpo_loss"] = o.dpo_loss;
+      j["dpo_beta"] = o.dpo_beta;
+      j["dpo_label_smoothing"] = o.dpo_label_smoothing;
+    }
     j["seconds"] = seconds;
     j["process_peak_bytes"] = peak_resident_bytes();
     j["model"] = model.folder.string();
@@ -290,8 +317,9 @@ int eval_conversations(const infer::EvalOptions& options, const io::ModelFolder&
   std::string line = fmt::format("loss {:.4f}", loss);
   for (size_t i = 1; i < outputs.size(); ++i)
     line += fmt::format(", {} {:.4f}", outputs[i], sums.of_outputs[i]);
-  fmt::print("{}: {} on {} of {}; the reference is {}\n", infer::title_of(model), line,
-             counted(sums.count, "pair"), file, reference->folder.string());
+  fmt::print("{}: {} ({}, beta {}) on {} of {}; the reference is {}\n", infer::title_of(model),
+             line, o.dpo_loss, show_real(o.dpo_beta), counted(sums.count, "pair"), file,
+             reference->folder.string());
   return 0;
 }
 
