@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "base/clock.h"
 #include "e2e/run.h"
 
 namespace brrr::test {
