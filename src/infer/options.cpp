@@ -310,7 +310,7 @@ const OptionTable<EvalOptions>& eval_option_table() {
            {"chat-template-path"});
     t.choice("dpo-loss", &O::dpo_loss, {{"auto"}, {"sigmoid"}, {"ipo"}}, "NAME",
              "loss of pairs of answers, as train --task dpo has it; auto, here and below: as the "
-             "adapter's run was trained, and the default of train where no run is recorded");
+             "run of a single adapter recorded, else the default of train");
     using Real = std::optional<double>;
     const auto real_or_auto = [&](const char* name, Real O::*field, const RealRange& range,
                                   const char* help) {

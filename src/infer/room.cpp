@@ -29,7 +29,7 @@ void Room::set_limit_beside(Engine& engine, const std::vector<const Graph*>& gra
   if (!has_limit()) return;
   if (!on_device_)
     beside_ =
-        machine::forecast_running(graphs, machine::ProgramUse::inference, now_, false).overhead() +
+        machine::forecast_running(graphs, machine::ProcessKind::inference, now_, false).overhead() +
         more;
   engine.set_limit(std::max<int64_t>(1, memory_.limit.bytes - beside_));
 }

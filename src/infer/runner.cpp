@@ -103,7 +103,7 @@ machine::ProcessForecast Runner::forecast() const {
   const Engine& engine = session_->engine();
   const bool is_on_device = engine.backend().memory_bytes > 0;
   machine::ProcessForecast f = machine::forecast_running(
-      engine.graphs(), machine::ProgramUse::inference, room_.now(), is_on_device);
+      engine.graphs(), machine::ProcessKind::inference, room_.now(), is_on_device);
   f.program = room_.now().needed();
   f.arena = is_on_device ? 0 : room_.most_at_once(engine);
   f.batches = tensor_bytes() + beside_;

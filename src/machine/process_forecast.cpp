@@ -9,11 +9,11 @@
 namespace brrr::machine {
 namespace {
 
-/// The share of its own file that the program brings in by the end of a run, however much of it is
-/// resident at an earlier time, so that a program that grows needs no other forecast. Nine kinds of
-/// training runs: 0.69 to 0.71, and 0.66 to 0.72 with the state of the page cache, by which the
-/// system decides how many pages a page fault maps. Inference (ONNX files, text, embeddings): 0.61
-/// to 0.67.
+/// The share of its own file that the program brings in by the end of a run, so that a program that
+/// grows needs no other forecast, and pages that are resident already do not count twice. Nine
+/// kinds of training runs: 0.69 to 0.71, and 0.66 to 0.72 with the state of the page cache, by
+/// which the system decides how many pages a page fault maps. Inference (ONNX files, text,
+/// embeddings): 0.61 to 0.67.
 constexpr double kTrainingShare = 0.72, kInferenceShare = 0.67;
 /// The most of it that a run brings in after its programs were compiled: kernels, checkpoints,
 /// plots. Measured: up to 4.2 MiB. Where Brrr is a small part of a large file (tests, sanitized
@@ -22,8 +22,8 @@ constexpr int64_t kMostLaterBytes = int64_t{4608} << 10;
 /// Pages of libraries (libstdc++, libm) that are brought in later.
 constexpr int64_t kLibraryBytes = int64_t{256} << 10;
 
-int64_t later_code(ProgramUse use, const ResidentMemory& now) {
-  const double share = use == ProgramUse::training ? kTrainingShare : kInferenceShare;
+int64_t later_code(ProcessKind kind, const ResidentMemory& now) {
+  const double share = kind == ProcessKind::training ? kTrainingShare : kInferenceShare;
   const auto program = static_cast<int64_t>(share * static_cast<double>(now.program_mapped));
   return kLibraryBytes + std::clamp<int64_t>(program - now.program, 0, kMostLaterBytes);
 }
@@ -32,7 +32,7 @@ int64_t later_code(ProgramUse use, const ResidentMemory& now) {
 
 int64_t ProcessForecast::needed() const { return std::max(peak_before, overhead() + arena); }
 
-ProcessForecast forecast_running(std::span<const Graph* const> programs, ProgramUse use,
+ProcessForecast forecast_running(std::span<const Graph* const> programs, ProcessKind kind,
                                  const ResidentMemory& now, bool on_device) {
   ProcessForecast f;
   f.program = now.needed();
@@ -44,7 +44,7 @@ ProcessForecast forecast_running(std::span<const Graph* const> programs, Program
   }
   if (!on_device) f.packing = packing.bytes();
   f.threads = (thread_count() + 1) * kThreadBytes;
-  f.code = later_code(use, now);
+  f.code = later_code(kind, now);
   return f;
 }
 

@@ -41,12 +41,12 @@ struct ProcessForecast {
   int64_t resident() const { return needed() + mapped; }
 };
 
-/// What the programs of a process do, by which it executes more or less of Brrr's code.
-enum class ProgramUse : uint8_t { training, inference };
+/// What a process does. Inference executes less of Brrr's code than training.
+enum class ProcessKind : uint8_t { training, inference };
 
 /// Forecast of a process that runs compiled programs. `now` was measured before they were compiled;
 /// what they need besides their arena is added.
-ProcessForecast forecast_running(std::span<const Graph* const> programs, ProgramUse use,
+ProcessForecast forecast_running(std::span<const Graph* const> programs, ProcessKind kind,
                                  const ResidentMemory& now, bool on_device);
 
 }  // namespace brrr::machine

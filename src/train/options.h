@@ -237,6 +237,8 @@ TrainOptions resolve_unchecked(const KeyValues& given);
 
 /// The min_lr of a run that was given none.
 double default_min_lr(const TrainOptions& options);
+/// Throws UserError (exit 2) for a min_lr above the learning rate where the rate decays.
+void check_min_lr(const TrainOptions& options);
 
 /// `over` and what it leaves of `under`, as one `given`: a setting in `under` goes where `over`
 /// sets the same field, by whatever name; lists add up. Throws UserError (exit 2) for an unknown

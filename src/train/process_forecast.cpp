@@ -72,7 +72,7 @@ machine::ProcessForecast forecast_process(const TrainOptions& o, const Session& 
   const MemoryForecast arena = session.forecast();
   const bool is_on_device = session.engine().backend().memory_bytes > 0;
   machine::ProcessForecast f = machine::forecast_running(
-      graphs_of(session), machine::ProgramUse::training, now, is_on_device);
+      graphs_of(session), machine::ProcessKind::training, now, is_on_device);
   if (compiled) f.program = now.needed();
   f.arena = is_on_device ? 0 : arena.total();
   const int64_t row = batch_bytes(session.step_program().graph()) / o.batch_size;

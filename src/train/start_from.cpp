@@ -56,6 +56,7 @@ void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
         folder, model.tokenizer->kind(), model.tokenizer->vocab_size(), o.tokenizer);
   if (!o.was_given("context")) o.context = std::min(o.context, model.definition->sizes().context);
   if (model.definition->adapted() != nullptr) fill_for_started_adapter(o);
+  check_min_lr(o);
   adopt_definition(o, *model.definition, folder);
 }
 

@@ -95,6 +95,10 @@ TEST_F(Adapters, AreTrainedUsedAndMerged) {
   const auto recorded = [&](const fs::path& run_folder) {
     return Json::parse(read_file(run_folder / "train_config.json"));
   };
+  ASSERT_EQ(run(tuning("floor", {"--init-from", tuned, "--lora-r", "off", "--max-steps", "2",
+                                 "--min-lr", "1e-4"})),
+            0)
+      << err_;
   for (const char* name : {"learning_rate", "min_lr"})
     EXPECT_EQ(recorded(path("further"))[name], recorded(tuned)[name]) << name;
 }

@@ -244,6 +244,8 @@ TEST_F(PreferenceTraining, EvalScoresPairsAgainstTheBase) {
       << err_;
   EXPECT_EQ(json()["dpo_loss"], "ipo");
   EXPECT_EQ(json()["dpo_beta"], 0.25);
+  EXPECT_EQ(run({"eval", path("ipo").string(), "--data", held, "--dpo-label-smoothing", "0.1"}), 2);
+  EXPECT_NE(err_.find("applies to --dpo-loss sigmoid only"), std::string::npos) << err_;
   ASSERT_EQ(run({"eval", path("lora").string(), "--data", held, "--batch-size", "2", "--json"}), 0)
       << err_;
   const auto alone = json();

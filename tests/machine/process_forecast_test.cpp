@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 
 /// The needed memory of a process whose file has `mapped` bytes, `program` of them resident.
-int64_t needed(int64_t program, int64_t mapped, ProgramUse use = ProgramUse::training) {
+int64_t needed(int64_t program, int64_t mapped, ProcessKind use = ProcessKind::training) {
   ResidentMemory now;
   now.anonymous = 4 * kMiB;
   now.code = program + 5 * kMiB;  // libraries
@@ -19,7 +19,7 @@ int64_t needed(int64_t program, int64_t mapped, ProgramUse use = ProgramUse::tra
   return forecast_running({}, use, now, false).needed();
 }
 
-TEST(ProcessForecast, CountsTheProgramOnceHoweverMuchOfItIsResident) {
+TEST(ProcessForecast, CountsResidentPagesOfTheProgramOnce) {
   EXPECT_EQ(needed(11 * kMiB, 20 * kMiB), needed(12 * kMiB, 20 * kMiB));
   // A program that has grown needs more memory.
   EXPECT_GT(needed(12 * kMiB, 22 * kMiB), needed(12 * kMiB, 20 * kMiB) + kMiB);
@@ -28,7 +28,7 @@ TEST(ProcessForecast, CountsTheProgramOnceHoweverMuchOfItIsResident) {
 }
 
 TEST(ProcessForecast, InferenceExecutesLessOfTheProgramThanTraining) {
-  EXPECT_LT(needed(11 * kMiB, 20 * kMiB, ProgramUse::inference), needed(11 * kMiB, 20 * kMiB));
+  EXPECT_LT(needed(11 * kMiB, 20 * kMiB, ProcessKind::inference), needed(11 * kMiB, 20 * kMiB));
 }
 
 TEST(ProcessForecast, ALargeFileOfWhichBrrrIsAPartIsNotBroughtInWhole) {

@@ -27,6 +27,7 @@
 #include "runtime/ranks/shared_work.h"
 #include "train/chat/conversation_file.h"
 #include "train/mean_loss.h"
+#include "train/options/preference_options.h"
 #include "train/tasks/task_loss.h"
 
 namespace brrr::cli {
@@ -48,14 +49,23 @@ TrainOptions recorded_preferences(const infer::EvalOptions& options) {
   return recorded && train::traits_of(*recorded).has_reference ? *recorded : TrainOptions();
 }
 
-/// Fills in how pairs of answers are scored: as asked, else as recorded.
+/// Fills in how pairs of answers are scored: as asked, else as recorded for the same loss, else as
+/// train does by default. Throws UserError for options that do not go together.
 void adopt_preferences(TrainOptions& o, const infer::EvalOptions& options) {
-  const TrainOptions recorded = recorded_preferences(options);
+  TrainOptions recorded = recorded_preferences(options);
   o.dpo_loss = options.dpo_loss == "auto" ? recorded.dpo_loss : options.dpo_loss;
+  if (o.dpo_loss != recorded.dpo_loss) recorded = {};
   o.dpo_beta = options.dpo_beta.value_or(recorded.dpo_beta);
-  const bool is_smoothed = o.dpo_loss == recorded.dpo_loss;
-  o.dpo_label_smoothing =
-      options.dpo_label_smoothing.value_or(is_smoothed ? recorded.dpo_label_smoothing : 0);
+  o.dpo_label_smoothing = options.dpo_label_smoothing.value_or(recorded.dpo_label_smoothing);
+  train::check_label_smoothing_of_pairs(o);
+}
+
+/// Names the loss of pairs with its parameters.
+std::string title_of_loss(const TrainOptions& o) {
+  std::string title = fmt::format("{}, beta {}", o.dpo_loss, show_real(o.dpo_beta));
+  if (o.dpo_label_smoothing > 0)
+    title += fmt::format(", label smoothing {}", show_real(o.dpo_label_smoothing));
+  return title;
 }
 
 /// What the options say to the parts of `train` that read the file and build the loss.
@@ -74,7 +84,6 @@ TrainOptions options_of_evaluation(const infer::EvalOptions& options, const io::
   o.pack = train::traits_of(task).packs ? "documents" : "none";
   o.batch_size = o.eval_batch_size = options.batch_size;
   o.device = options.device;
-  if (train::traits_of(task).has_reference) adopt_preferences(o, options);
   return o;
 }
 
@@ -260,11 +269,17 @@ int eval_conversations(const infer::EvalOptions& options, const io::ModelFolder&
   std::optional<io::ModelFolder> reference;
   train::Dataset data;
   run_on_all(communicator, [&] {
-    if (train::traits_of(task).has_reference) reference = open_reference(options, model);
+    if (train::traits_of(task).has_reference) {
+      reference = open_reference(options, model);
+      adopt_preferences(o, options);
+    }
     data = train::load_dataset(o, folder_of_text(options, model));
   });
   fit_to_data(o, data);
-  if (reference) check_same_models(communicator, *reference, options.device);
+  if (reference) {
+    check_same_models(communicator, *reference, options.device);
+    check_same_files(communicator, "train_config.json", [&] { return title_of_loss(o); });
+  }
   EvalProgress bar(options);
   BatchRuns::Progress progress;
   if (is_first_rank(communicator))
@@ -317,9 +332,8 @@ int eval_conversations(const infer::EvalOptions& options, const io::ModelFolder&
   std::string line = fmt::format("loss {:.4f}", loss);
   for (size_t i = 1; i < outputs.size(); ++i)
     line += fmt::format(", {} {:.4f}", outputs[i], sums.of_outputs[i]);
-  fmt::print("{}: {} ({}, beta {}) on {} of {}; the reference is {}\n", infer::title_of(model),
-             line, o.dpo_loss, show_real(o.dpo_beta), counted(sums.count, "pair"), file,
-             reference->folder.string());
+  fmt::print("{}: {} ({}) on {} of {}; the reference is {}\n", infer::title_of(model), line,
+             title_of_loss(o), counted(sums.count, "pair"), file, reference->folder.string());
   return 0;
 }
 

@@ -28,8 +28,7 @@ void add_lora_rows(OptionTable<TrainOptions>& t) {
       [](const std::string& s) { return is_none(s) ? 0 : parse_integer(s, 1, kMostRank); },
       [](const int64_t& r) { return r == 0 ? std::string("off") : std::to_string(r); }, "N",
       "with --init-from: train a low-rank adapter of this rank (LoRA, Hu et al. 2021) and leave "
-      "the "
-      "model as it is; the run's folder holds the adapter, as PEFT writes it. The default "
+      "the model as it is; the run's folder holds the adapter, as PEFT writes it. The default "
       "learning rate is then 10 times as high (Schulman et al. 2025, LoRA Without Regret), and so "
       "it is with --init-from the folder of an adapter, which is trained further",
       {"lora-rank"});

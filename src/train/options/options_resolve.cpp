@@ -310,6 +310,13 @@ double default_min_lr(const TrainOptions& o) {
   return o.lr_scheduler_type == "linear" ? 0 : rounded(o.learning_rate / 10, 12);
 }
 
+void check_min_lr(const TrainOptions& o) {
+  const bool decays = o.lr_scheduler_type == "cosine" || o.lr_scheduler_type == "linear";
+  if (decays && o.min_lr > o.learning_rate)
+    usage_error("min-lr must not be above learning-rate; got min-lr {} and learning-rate {}",
+                o.min_lr, o.learning_rate);
+}
+
 const models::Preset& find_preset(const std::string& name) {
   for (const models::Preset* preset : presets())
     if (preset->name == name) return *preset;
@@ -469,11 +476,10 @@ void validate(const TrainOptions& o) {
     usage_error("--separator is for text: shards have an end-of-text token after each document");
   if (o.max_steps == 0 && o.num_train_epochs <= 0)
     usage_error("nothing to do: expected max-steps or num-train-epochs above 0");
-  // A resumed run has rates of its own, which merge_for_resume() compares.
-  if (!o.wants_resume() && (o.lr_scheduler_type == "cosine" || o.lr_scheduler_type == "linear"))
-    if (o.min_lr > o.learning_rate)
-      usage_error("min-lr must not be above learning-rate; got min-lr {} and learning-rate {}",
-                  o.min_lr, o.learning_rate);
+  // A resumed run has rates of its own, which merge_for_resume() compares. The default rate of a
+  // run that starts from a folder depends on whether that holds an adapter (adopt_architecture()).
+  const bool knows_rate = o.init_from == "scratch" || o.was_given("learning-rate");
+  if (!o.wants_resume() && knows_rate) check_min_lr(o);
   if (o.optim == "muon" && o.learning_rate == 0 && o.muon_learning_rate > 0)
     usage_error(
         "--optim muon needs a --learning-rate above 0: --muon-learning-rate {} follows its "

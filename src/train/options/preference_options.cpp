@@ -38,10 +38,14 @@ void refuse_preference_options(const TrainOptions& o) {
   }
 }
 
-void validate_preferences(const TrainOptions& o) {
+void check_label_smoothing_of_pairs(const TrainOptions& o) {
   if (o.dpo_label_smoothing > 0 && o.dpo_loss != "sigmoid")
     usage_error("--dpo-label-smoothing applies to --dpo-loss sigmoid only; got --dpo-loss {}",
                 o.dpo_loss);
+}
+
+void validate_preferences(const TrainOptions& o) {
+  check_label_smoothing_of_pairs(o);
   if (o.keeps_peer_checkpoints())
     usage_error(
         "--task dpo: copies of a run in memory do not hold the reference's log probabilities: "

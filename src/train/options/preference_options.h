@@ -10,6 +10,8 @@ void add_preference_rows(OptionTable<TrainOptions>& table);
 void fill_preferences(TrainOptions& options);
 /// Throws UserError (exit 2): such an option without --task dpo.
 void refuse_preference_options(const TrainOptions& options);
+/// Throws UserError (exit 2) for label smoothing with another loss than sigmoid.
+void check_label_smoothing_of_pairs(const TrainOptions& options);
 /// Throws UserError (exit 2) for what does not go with --task dpo.
 void validate_preferences(const TrainOptions& options);
 

@@ -15,7 +15,7 @@
 // (NarrowProduct).
 //
 // Operands beyond the packing memory are cut into chunks of rows, columns and, if k is very large,
-// terms. No cut changes any bit: a sum is carried in f32 and grows by 32 terms at a time, in order.
+// terms. No cut changes any bit: a sum is carried in f32 and grows in the order of terms.
 
 #include <algorithm>
 #include <cstring>
@@ -125,7 +125,7 @@ class NarrowProduct {
     return round_up(ceil_div(wide(), team * turns), kPanel);
   }
 
-  /// The narrow operand as NarrowOperands::narrow; the lanes that it lacks are 0.
+  /// Packs the narrow operand as NarrowOperands::narrow, with zeros for lanes beyond it.
   void pack(uint32_t* out) const {
     const auto* const from = static_cast<const uint16_t*>(by_rows_ ? g_.a : g_.b);
     const int64_t lanes = by_rows_ ? g_.m : g_.n, ld = by_rows_ ? g_.lda : g_.ldb;
@@ -148,7 +148,8 @@ class NarrowProduct {
                          .lanes = lanes,
                          .sums = sums,
                          .ld_sums = ld_sums,
-                         .rows = by_rows_ ? g_.m : g_.n};
+                         .rows = by_rows_ ? g_.m : g_.n,
+                         .wide_is_left = !by_rows_};
     const uint16_t* const wide = static_cast<const uint16_t*>(by_rows_ ? g_.b : g_.a) + lane;
     for (int64_t k = 0; k < g_.k; k += kTermsOfBlock) {
       block.narrow = packed + k / 2 * kNarrowLanes;
@@ -160,8 +161,7 @@ class NarrowProduct {
     if (by_rows_) return tile_task::finish_sums(g_, 0, 0, lane, g_.m, lanes, sums, ld_sums);
     float* const turned = sums + kNarrowLanes * ld_sums;
     for (int64_t i = 0; i < lanes; ++i)
-      for (int64_t j = 0; j < kNarrowLanes; ++j)
-        turned[i * kNarrowLanes + j] = sums[j * ld_sums + i];
+      for (int64_t j = 0; j < g_.n; ++j) turned[i * kNarrowLanes + j] = sums[j * ld_sums + i];
     tile_task::finish_sums(g_, 0, lane, 0, lanes, g_.n, turned, kNarrowLanes);
   }
 #endif
@@ -180,7 +180,8 @@ void run(const GemmBatch& all, RowSums rule) {
   }
 #if defined(__x86_64__)
   if constexpr (std::is_same_v<Tiles, RegisterTiles<PairProducts>>)
-    if (const NarrowProduct narrow(g); narrow.is_one(all.batch)) return narrow.run(team);
+    if (const GemmArgs one = all.product(0); NarrowProduct(one).is_one(all.batch))
+      return NarrowProduct(one).run(team);
 #endif
   multiply_tiles<Tiles>(all, team);
 }

@@ -32,14 +32,14 @@ struct StripOperands {
 /// that lie side by side and are read in place.
 inline constexpr int64_t kNarrowLanes = 16;
 struct NarrowOperands {
-  const uint32_t* narrow =
-      nullptr;  // [pairs of terms, kNarrowLanes]: two bf16 terms of a lane, a word
-  const uint16_t* wide = nullptr;  // term k of lane j at wide[k * ld + j]
+  const uint32_t* narrow = nullptr;  // pairs of terms, each of all lanes: two of bf16 in a word
+  const uint16_t* wide = nullptr;    // term k of lane j at wide[k * ld + j]
   int64_t ld = 0;
   int64_t terms = 0, lanes = 0;
   float* sums = nullptr;  // [rows, lanes], each rounded up to whole strips
   int64_t ld_sums = 0, rows = 0;
   bool add = false;
+  bool wide_is_left = false;  // the order of factors decides which NaN a product of two NaNs is
 };
 
 /// Whether a class multiplies strips instead of tiles.
@@ -163,18 +163,24 @@ class NarrowBlocks {
 
   static void run(const NarrowOperands& n) {
     for (int64_t lane = 0; lane < n.lanes; lane += kLanes)
-      for (int64_t row = 0; row < n.rows; row += kRows)
-        (n.lanes - lane >= kLanes ? strip<true> : strip<false>)(n, row, lane);
+      for (int64_t row = 0; row < n.rows; row += kRows) run_strip(n, row, lane);
   }
 
  private:
+  static void run_strip(const NarrowOperands& n, int64_t row, int64_t lane) {
+    const bool is_whole = n.lanes - lane >= kLanes;
+    if (n.wide_is_left)
+      (is_whole ? strip<true, true> : strip<false, true>)(n, row, lane);
+    else
+      (is_whole ? strip<true, false> : strip<false, false>)(n, row, lane);
+  }
   template <bool kWhole>
   __attribute__((BRRR_AVX512_PAIRS, always_inline)) static inline __m512i load(const uint16_t* from,
                                                                                __mmask32 mask) {
     if constexpr (kWhole) return _mm512_loadu_si512(from);
     return _mm512_maskz_loadu_epi16(mask, from);
   }
-  template <bool kWhole>
+  template <bool kWhole, bool kWideIsLeft>
   __attribute__((BRRR_AVX512_PAIRS, noinline)) static void strip(const NarrowOperands& n,
                                                                  int64_t row, int64_t lane) {
     constexpr int kHalves = 2;
@@ -210,11 +216,14 @@ class NarrowBlocks {
       for (int v = 0; v < kHalves; ++v) right[v] = _mm512_permutex2var_epi16(even, order[v], odd);
 #pragma GCC unroll 8
       for (int m = 0; m < kRows; ++m) {
-        const __m512i left = _mm512_set1_epi32(static_cast<int>(narrow[m]));
+        const auto terms =
+            reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(narrow[m])));
 #pragma GCC unroll 2
-        for (int v = 0; v < kHalves; ++v)
-          c[m][v] = _mm512_dpbf16_ps(c[m][v], reinterpret_cast<__m512bh>(left),
-                                     reinterpret_cast<__m512bh>(right[v]));
+        for (int v = 0; v < kHalves; ++v) {
+          const auto pairs = reinterpret_cast<__m512bh>(right[v]);
+          c[m][v] = kWideIsLeft ? _mm512_dpbf16_ps(c[m][v], pairs, terms)
+                                : _mm512_dpbf16_ps(c[m][v], terms, pairs);
+        }
       }
     }
 #pragma GCC unroll 8
