@@ -145,7 +145,7 @@ size_t match_choice(const std::string& text, const std::vector<std::vector<std::
   for (size_t i = 0; i < choices.size(); ++i) {
     for (const std::string& spelling : choices[i])
       if (canonical_key(text) == canonical_key(spelling)) return i;
-    // The canonical spelling of a default may be empty.
+    // A choice whose canonical spelling is empty (a default) is listed by its first alias.
     first.push_back(choices[i][0].empty() && choices[i].size() > 1 ? choices[i][1] : choices[i][0]);
     all.insert(all.end(), choices[i].begin(), choices[i].end());
   }

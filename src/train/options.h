@@ -237,7 +237,7 @@ TrainOptions resolve_unchecked(const KeyValues& given);
 
 /// The min_lr of a run that was given none.
 double default_min_lr(const TrainOptions& options);
-/// Throws UserError (exit 2) for a min_lr above the learning rate where the rate decays.
+/// Throws UserError (exit 2) if the schedule decays and min_lr is above the learning rate.
 void check_min_lr(const TrainOptions& options);
 
 /// `over` and what it leaves of `under`, as one `given`: a setting in `under` goes where `over`

@@ -132,7 +132,7 @@ TEST_P(GemmTiles, RowsMayEndInZeros) {
     }
 }
 
-/// Terms that fill no tile: a product has the bits of the one whose terms go on with zeros.
+/// Padding the terms of a product with zeros up to a whole tile does not change its bits.
 TEST_P(GemmTiles, TermsOfAPartlyFilledTile) {
   for (const int64_t k : {2, 3, 16, 18, 50, 790})
     for (const int64_t m : {16, 40}) {
@@ -150,8 +150,9 @@ TEST_P(GemmTiles, TermsOfAPartlyFilledTile) {
     }
 }
 
-/// A few rows or columns have the bits that they have in a larger product: with any layout of the
-/// narrow operand, an odd number of terms, lanes that fill no strip, a bias, and C in 16 bits.
+/// A product with few rows or columns has the bits of those rows or columns of a larger product:
+/// for every layout of the narrow operand, odd numbers of terms, partly filled strips, a bias, C in
+/// 16 bits, and sums added to an f32 C.
 TEST_P(GemmTiles, ANarrowProductIsAPartOfALargerOne) {
   if (path().name.starts_with("vector")) GTEST_SKIP() << "tiles of bf16 alone";
   const auto turned = [](const std::vector<uint16_t>& x, int64_t rows, int64_t cols) {
@@ -185,6 +186,13 @@ TEST_P(GemmTiles, ANarrowProductIsAPartOfALargerOne) {
         g.ldc = g.n + 3;
         std::vector<uint8_t> c(static_cast<size_t>(g.m * g.ldc) * bytes_of(dtype), 0xff);
         g.c = c.data();
+        if (dtype == DType::f32) {
+          g.beta = 1;
+          for (int64_t i = 0; i < g.m; ++i)
+            for (int64_t j = 0; j < g.n; ++j)
+              reinterpret_cast<float*>(c.data())[i * g.ldc + j] =
+                  0.25f * static_cast<float>(i) - static_cast<float>(j);
+        }
         path().run({g, 1, 0, 0, 0});
         std::vector<uint8_t> values;
         for (int64_t i = 0; i < (by_rows ? lanes : m); ++i) {

@@ -14,9 +14,9 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-/// Seconds after which something is taken to hang, also on a busy machine.
+/// Seconds after which a program counts as hung, even on a busy machine.
 constexpr double kPatience = 60;
-/// --rank-timeout in seconds: on a busy machine a rank that runs answers within it.
+/// Value of --rank-timeout in seconds, long enough for a live rank to answer on a busy machine.
 constexpr const char* kRankTimeout = "5";
 
 class Hosts : public EndToEnd {
@@ -53,7 +53,7 @@ class Hosts : public EndToEnd {
     for (int i = 0; i < 6000 && program.is_running() && !saved(); ++i) ::usleep(10000);
     ASSERT_TRUE(saved()) << program.err();
   }
-  /// Seconds until it says so on standard error, at most kPatience.
+  /// Seconds until the program prints `words` on standard error, at most kPatience.
   static double seconds_until_said(const Child& program, const std::string& words) {
     const Stopwatch watch;
     while (program.is_running() && watch.seconds() < kPatience &&

@@ -36,21 +36,25 @@ namespace {
 using train::TaskData;
 using train::TrainOptions;
 
-/// The folder of the one adapter that is evaluated, or of the model.
-fs::path folder_of_run(const infer::EvalOptions& options) {
+/// Returns the folder of the adapter that --adapter names, if it names exactly one.
+std::optional<fs::path> only_adapter(const infer::EvalOptions& options) {
   const std::vector<io::ChosenAdapter> adapters = io::parse_adapters(options.adapter);
-  return adapters.size() == 1 ? fs::path(adapters[0].folder) : find_named_model(options.model);
+  if (adapters.size() != 1) return std::nullopt;
+  return adapters[0].folder;
 }
 
-/// The options of the run that trained an adapter on pairs of answers; those of train where no such
-/// run is recorded.
+/// Returns the recorded options of the DPO run that trained the adapter, or default options if
+/// there is no such record.
 TrainOptions recorded_preferences(const infer::EvalOptions& options) {
-  const std::optional<TrainOptions> recorded = recorded_options(folder_of_run(options));
+  const std::optional<fs::path> adapter = only_adapter(options);
+  const std::optional<TrainOptions> recorded =
+      recorded_options(adapter ? *adapter : find_named_model(options.model));
   return recorded && train::traits_of(*recorded).has_reference ? *recorded : TrainOptions();
 }
 
-/// Fills in how pairs of answers are scored: as asked, else as recorded for the same loss, else as
-/// train does by default. Throws UserError for options that do not go together.
+/// Fills in the loss of pairs, its beta and its label smoothing. What the options leave open comes
+/// from the record of the run if it has the same loss, else from the defaults of train. Throws
+/// UserError for label smoothing with another loss than sigmoid.
 void adopt_preferences(TrainOptions& o, const infer::EvalOptions& options) {
   TrainOptions recorded = recorded_preferences(options);
   o.dpo_loss = options.dpo_loss == "auto" ? recorded.dpo_loss : options.dpo_loss;
@@ -216,10 +220,9 @@ io::ModelFolder open_reference(const infer::EvalOptions& options, const io::Mode
 /// The folder that brings the tokenizer and the chat template: a single adapter's, if it has both,
 /// because the adapter learnt answers in that form; else the model's.
 std::string folder_of_text(const infer::EvalOptions& options, const io::ModelFolder& model) {
-  const std::vector<io::ChosenAdapter> adapters = io::parse_adapters(options.adapter);
-  if (adapters.size() == 1 && io::has_tokenizer(adapters[0].folder) &&
-      io::ChatTemplate::read(adapters[0].folder, false))
-    return adapters[0].folder.string();
+  const std::optional<fs::path> adapter = only_adapter(options);
+  if (adapter && io::has_tokenizer(*adapter) && io::ChatTemplate::read(*adapter, false))
+    return adapter->string();
   return model.folder.string();
 }
 

@@ -5,8 +5,8 @@
 
 namespace brrr {
 
-/// Identifies the program: the linker's build id, or a hash of the code if there is none. Never 0.
-/// Processes that run the same file or copies of it get the same value.
+/// Returns a hash that identifies the build of the running program: the linker's build id, or a
+/// hash of the code if there is none. Copies of one executable have the same value. Never 0.
 uint64_t program_build_id();
 
 }  // namespace brrr

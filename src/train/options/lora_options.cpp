@@ -67,7 +67,7 @@ void add_lora_rows(OptionTable<TrainOptions>& t) {
 
 namespace {
 
-/// A learning rate that was not given is higher for an adapter than for a whole model.
+/// Multiplies the default learning rate by 10, for adapters. A rate that was given stays.
 void raise_learning_rate(TrainOptions& o) {
   constexpr double kFaster = 10;
   if (!o.was_given("learning-rate"))

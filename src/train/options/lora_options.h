@@ -19,7 +19,8 @@ namespace brrr::train {
 void add_lora_rows(OptionTable<TrainOptions>& table);
 /// Fills what follows from the rank: alpha, targets and the learning rate.
 void fill_lora(TrainOptions& options);
-/// The same learning rate for a run that trains an adapter further, which --init-from names.
+/// Fills the default learning rate of adapters, and the min_lr that follows from it, for a run that
+/// trains the adapter in --init-from further.
 void fill_for_started_adapter(TrainOptions& options);
 /// Throws UserError (exit 2) for options that do not go together.
 void validate_lora(const TrainOptions& options);

@@ -33,8 +33,8 @@ struct PreferencePart {
   /// other one's. Empty until they are known.
   std::vector<float> reference;
 
-  /// Stores the reference's log probabilities. Drops values beyond the last pair, with which a last
-  /// batch is filled. Throws UserError for NaN and infinity.
+  /// Stores the reference's log probabilities and drops those of the padding pairs in the last
+  /// batch. Throws UserError for NaN and infinity.
   void set_reference(std::vector<float> values);
   /// Returns the pairs as batches, which must not outlive this.
   std::unique_ptr<io::BatchSource> batches(const io::BatchOptions& options) const;

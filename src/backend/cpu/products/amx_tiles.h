@@ -12,6 +12,7 @@
 // about a hundred cycles: one object per task, not per micro-kernel. AmxTiles only where best_isa()
 // is kAmx.
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -24,6 +25,18 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kTileRowBytes = 64;
 inline constexpr int kTileBf16 = 32;  // bf16 terms of a row
 inline constexpr int kTileInt8 = 64;  // int8 terms of a row
+
+/// Indices for VPERMT2W (_mm512_permutex2var_epi16) that interleave two rows of 32 numbers: pairs
+/// of columns 0 to 15, then pairs of columns 16 to 31.
+struct PairsOfRows {
+  alignas(64) std::array<std::array<uint16_t, 32>, 2> order{};
+  constexpr PairsOfRows() {
+    for (size_t half = 0; half < 2; ++half)
+      for (size_t j = 0; j < 32; ++j)
+        order[half][j] = static_cast<uint16_t>(16 * half + j / 2 + j % 2 * 32);
+  }
+};
+inline constexpr PairsOfRows kPairsOfRows;
 
 #if defined(__x86_64__)
 /// The instructions. As statements of our own instead of the compiler's intrinsics (which are the

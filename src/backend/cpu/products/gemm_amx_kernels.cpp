@@ -1,7 +1,6 @@
 #include "backend/cpu/products/gemm_amx_kernels.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 
@@ -137,20 +136,13 @@ struct PairSum {
   /// Two terms of 32 columns of B, which lie in two rows.
   static HWY_INLINE void add_rows(PairSum (&sums)[2], const uint16_t* a, const uint16_t* even,
                                   const uint16_t* odd) {
-    alignas(64) static constexpr auto kOrder = [] {
-      std::array<std::array<uint16_t, 32>, 2> order{};
-      for (size_t half = 0; half < 2; ++half) {
-        for (size_t j = 0; j < 32; ++j)
-          order[half][j] = static_cast<uint16_t>(16 * half + j / 2 + j % 2 * 32);
-      }
-      return order;
-    }();
     const __m512i b0 = _mm512_loadu_si512(even), b1 = _mm512_loadu_si512(odd);
     const Words terms = left(a);
 #pragma GCC unroll 2
     for (size_t half = 0; half < 2; ++half) {
       Words pairs;
-      pairs.raw = _mm512_permutex2var_epi16(b0, _mm512_load_si512(kOrder[half].data()), b1);
+      pairs.raw =
+          _mm512_permutex2var_epi16(b0, _mm512_load_si512(kPairsOfRows.order[half].data()), b1);
       sums[half].add(terms, pairs);
     }
   }

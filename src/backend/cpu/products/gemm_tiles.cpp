@@ -94,7 +94,7 @@ class NarrowProduct {
  public:
   explicit NarrowProduct(const GemmArgs& g) : g_(g), by_rows_(g.m <= kNarrowLanes && !g.trans_b) {}
 
-  /// Whether NarrowBlocks can compute it, and need not wait for the operands to be packed.
+  /// Whether NarrowBlocks compute a batch of such products.
   bool is_one(int64_t batch) const {
     constexpr int64_t kFewest = 64;  // lanes of the wide operand
     return g_.dtype == DType::bf16 && batch == 1 && !g_.panels && g_.sums.partials == nullptr &&
@@ -119,7 +119,7 @@ class NarrowProduct {
   static constexpr int64_t kTermsOfBlock = 64, kLanesOfTask = 256;
 
   int64_t wide() const { return by_rows_ ? g_.n : g_.m; }
-  /// Lanes of the wide operand, whole strips, that a task takes: an equal share of each turn.
+  /// Lanes of the wide operand per task, a multiple of a strip. All threads get equally many tasks.
   int64_t lanes_of_task(int64_t team) const {
     const int64_t turns = ceil_div(wide(), team * kLanesOfTask);
     return round_up(ceil_div(wide(), team * turns), kPanel);
@@ -180,8 +180,10 @@ void run(const GemmBatch& all, RowSums rule) {
   }
 #if defined(__x86_64__)
   if constexpr (std::is_same_v<Tiles, RegisterTiles<PairProducts>>)
-    if (const GemmArgs one = all.product(0); NarrowProduct(one).is_one(all.batch))
+    if (NarrowProduct(g).is_one(all.batch)) {
+      const GemmArgs one = all.product(0);
       return NarrowProduct(one).run(team);
+    }
 #endif
   multiply_tiles<Tiles>(all, team);
 }

@@ -3,7 +3,6 @@
 // VDPBF16PS (avx512_bf16) and VPDPBUSD (avx512_vnni), of operands that are packed as tiles
 // (amx_tiles.h).
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -25,7 +24,7 @@ struct StripOperands {
   float* c = nullptr;
   int64_t ldc = 0;
   bool add = false;
-  int64_t last_words = kTileRows;  // words of four bytes of a lane in the last tile
+  int64_t last_words = kTileRows;  // 4-byte words per lane in the last tile
 };
 
 /// A block of a narrow product: at most kNarrowLanes lanes of one operand times lanes of the other
@@ -39,7 +38,7 @@ struct NarrowOperands {
   float* sums = nullptr;  // [rows, lanes], each rounded up to whole strips
   int64_t ld_sums = 0, rows = 0;
   bool add = false;
-  bool wide_is_left = false;  // the order of factors decides which NaN a product of two NaNs is
+  bool wide_is_left = false;  // the left factor decides which NaN a product of two NaNs is
 };
 
 /// Whether a class multiplies strips instead of tiles.
@@ -155,7 +154,8 @@ class RegisterTiles {
 #undef BRRR_AVX512_DOTS
 #define BRRR_AVX512_PAIRS target("avx512f,avx512bw,avx512bf16")
 
-/// Narrow products of bf16 by VDPBF16PS: each sum grows by one pair of terms at a time.
+/// Computes narrow bf16 products with VDPBF16PS, which adds one pair of terms to each sum at a
+/// time.
 class NarrowBlocks {
  public:
   static constexpr int64_t kLanes = 32;  // of a strip
@@ -184,15 +184,8 @@ class NarrowBlocks {
   __attribute__((BRRR_AVX512_PAIRS, noinline)) static void strip(const NarrowOperands& n,
                                                                  int64_t row, int64_t lane) {
     constexpr int kHalves = 2;
-    alignas(64) static constexpr auto kOrder = [] {
-      std::array<std::array<uint16_t, kLanes>, kHalves> order{};
-      for (size_t half = 0; half < kHalves; ++half)
-        for (size_t j = 0; j < kLanes; ++j)
-          order[half][j] = static_cast<uint16_t>(16 * half + j / 2 + j % 2 * kLanes);
-      return order;
-    }();
-    const __m512i order[] = {_mm512_load_si512(kOrder[0].data()),
-                             _mm512_load_si512(kOrder[1].data())};
+    const __m512i order[] = {_mm512_load_si512(kPairsOfRows.order[0].data()),
+                             _mm512_load_si512(kPairsOfRows.order[1].data())};
     const __mmask32 mask = kWhole ? ~__mmask32{0} : (__mmask32{1} << (n.lanes - lane)) - 1;
     float* const sums = n.sums + row * n.ld_sums + lane;
     __m512 c[kRows][kHalves];

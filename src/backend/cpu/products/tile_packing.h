@@ -36,6 +36,11 @@ struct Operand {
   int64_t packed_panel = 0;          // ... and the words from one to the next
 
   int64_t tiles() const { return ceil_div(terms, tile_terms(dtype)); }
+  /// Number of 4-byte words per lane in the last tile of terms.
+  int64_t words_in_last_tile() const {
+    const int64_t word = 4 / static_cast<int64_t>(bytes_of(dtype));
+    return ceil_div(terms - (tiles() - 1) * tile_terms(dtype), word);
+  }
   int64_t panels() const { return ceil_div(lanes, kPanel); }
   int64_t panel_words() const { return tiles() * 2 * kTile; }
 };

@@ -135,12 +135,6 @@ class TileProduct {
     }
   };
 
-  /// Words of four bytes of a lane in the last tile of terms.
-  static int64_t words_of_last_tile(const Operand& o) {
-    const int64_t word = 4 / static_cast<int64_t>(bytes_of(o.dtype));
-    return ceil_div(o.terms - (o.tiles() - 1) * tile_packing::tile_terms(o.dtype), word);
-  }
-
   /// The task of rows from i and columns from j of a chunk.
   tile_task::Task task_at(const Chunk& c, const Operand& a, const Operand& b, const TaskSize& size,
                           int64_t i, int64_t j) const {
@@ -161,7 +155,7 @@ class TileProduct {
                          .a_order = order,
                          .b_panel = b_panel,
                          .tiles = a.tiles(),
-                         .last_words = words_of_last_tile(a),
+                         .last_words = a.words_in_last_tile(),
                          .by_panel = size.by_panel,
                          .a_first = i / kPanel,
                          .b_first = j / kPanel,

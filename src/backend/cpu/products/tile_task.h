@@ -49,7 +49,7 @@ struct Panels {
   int64_t count;       // tiles of terms
   float* sums;         // 32 x 32, rows of 32
   bool first;          // nothing has been summed yet
-  int64_t last_words;  // words of four bytes of a lane in the last tile
+  int64_t last_words;  // 4-byte words per lane in the last tile
 };
 
 /// micro() by tile registers.
@@ -151,7 +151,7 @@ struct Task {
   LeftOrder a_order;
   int64_t b_panel;     // words from one to the next
   int64_t tiles;       // of terms
-  int64_t last_words;  // words of four bytes of a lane in the last tile
+  int64_t last_words;  // 4-byte words per lane in the last tile
   bool by_panel;       // one panel of B after the other, all its terms; or block by block of terms
   Packer pack_a = {}, pack_b = {};  // of the operands whose panels the task packs for itself ...
   int64_t a_first, b_first;         // ... from these on
