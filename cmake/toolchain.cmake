@@ -48,7 +48,8 @@ endfunction()
 # templates of the standard library, fmt and JSON that several files use are then instantiated once,
 # which takes a third of the compile time of groups of six files. A folder larger than that is split
 # by the hash of the file's name, and smaller folders share a group, so that a new file seldom moves
-# another one into another group. Names in anonymous namespaces must differ within a group.
+# another one into another group. Names in anonymous namespaces must differ within a group; groups
+# follow sizes, so each changed file configures the build again and a clash shows where it is made.
 # -DBRRR_JOIN=OFF compiles every file by itself, for whoever edits them all day.
 option(BRRR_JOIN "compile several source files at a time" ON)
 function(brrr_join TARGET)
@@ -73,6 +74,7 @@ function(brrr_join TARGET)
       set(bytes_${ID} 0)
       get_filename_component(name_${ID} ${FOLDER} NAME)
     endif()
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${SOURCE})
     file(SIZE ${SOURCE} BYTES)
     math(EXPR bytes_${ID} "${bytes_${ID}} + ${BYTES}")
     list(APPEND files_${ID} ${SOURCE})

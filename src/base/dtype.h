@@ -66,6 +66,10 @@ constexpr bool is_fp8(DType t) { return t == DType::f8e4m3 || t == DType::f8e5m2
 constexpr bool is_float(DType t) {
   return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16 || is_fp8(t);
 }
+/// The float types that kernels compute with; f64 and fp8 are stored and converted.
+constexpr bool is_compute_float(DType t) {
+  return t == DType::f32 || t == DType::bf16 || t == DType::f16;
+}
 constexpr bool is_signed_integer(DType t) {
   return t == DType::i8 || t == DType::i16 || t == DType::i32 || t == DType::i64;
 }

@@ -32,7 +32,7 @@ std::optional<MatmulCall> call_of(const Launch& launch) {
   if (!launch.product) return std::nullopt;
   const Product& p = *launch.product;
   if (p.scale_a) return std::nullopt;  // those have an entry of their own
-  const bool known = p.in == DType::f32 || p.in == DType::bf16 || p.in == DType::f16;
+  const bool known = is_compute_float(p.in);
   if (!known || (p.out != p.in && p.out != DType::f32)) return std::nullopt;
   if (p.bias && p.bias_dtype != p.out) return std::nullopt;
   if (p.m == 0 || p.n == 0 || p.k == 0 || p.batch == 0) return std::nullopt;

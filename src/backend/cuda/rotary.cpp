@@ -66,7 +66,7 @@ std::vector<PlanEntry> rotary_entries() {
   return {{Op::rotary, "rows",
            [](const NodeView& node, const GpuDescription&) -> std::string {
              const DType t = node.in[0].dtype;
-             if (t == DType::f32 || t == DType::bf16 || t == DType::f16) return "";
+             if (is_compute_float(t)) return "";
              return fmt::format("dtype {}", name_of(t));
            },
            rotary_plan}};

@@ -224,7 +224,7 @@ bool TileCompiler::product(NodeId id) {
   if (t.shape.elements() == 0 || t.shape.elements() != p_.elements_)
     return refuse(
         fmt::format("a product of {} elements beside {}", t.shape.elements(), p_.elements_));
-  if (!is_lane_float(t.dtype)) return refuse(fmt::format("a product of {}", name_of(t.dtype)));
+  if (!is_compute_float(t.dtype)) return refuse(fmt::format("a product of {}", name_of(t.dtype)));
   // With channels first, the windows of a channel of a convolution are a row.
   p_.product_columns_ =
       is(body_.node(id), Op::conv) && !ops::has_channels_last(body_.node(id).attrs)
@@ -394,7 +394,7 @@ bool TileCompiler::define(NodeId id, bool exact) {
     at.kind = Place::memory;
     at.index = entry;
     at.stored = dtype == DType::i32 || dtype == DType::boolean ? DType::i32 : DType::f32;
-    at.is_f32_tile = is_lane_float(dtype);
+    at.is_f32_tile = is_compute_float(dtype);
   }
   return true;
 }

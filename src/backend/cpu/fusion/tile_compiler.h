@@ -9,10 +9,6 @@
 
 namespace brrr::cpu {
 
-/// Whether the lanes are f32: the 16-bit floats too.
-inline bool is_lane_float(DType t) {
-  return t == DType::f32 || t == DType::bf16 || t == DType::f16;
-}
 /// Whether an operand has an element for each of `out`; leading axes of size 1 do not matter.
 inline bool same_layout(const Shape& view, const Shape& out) {
   return view.elements() == out.elements();

@@ -71,7 +71,7 @@ bool TileCompiler::pointwise(NodeId id) {
 
 /// Emits a call of the row function; false where there is none for these dtypes.
 bool TileCompiler::call(const Node& node, DType dtype, Source source, uint16_t accumulator) {
-  const DType lanes = is_lane_float(dtype) ? DType::f32 : dtype;
+  const DType lanes = is_compute_float(dtype) ? DType::f32 : dtype;
   // Rows of booleans have a byte of each element, tiles a lane.
   const bool is_bool = dtype == DType::boolean || node.results[0].dtype == DType::boolean;
   const RowFunction function =
@@ -101,7 +101,7 @@ bool TileCompiler::binary(NodeId id) {
   const Node& node = body_.node(id);
   const ValueId a = root_of(id, 0), b = root_of(id, 1);
   const DType t = body_.type(a).dtype;
-  const DType lanes = is_lane_float(t) ? DType::f32 : t;
+  const DType lanes = is_compute_float(t) ? DType::f32 : t;
   const Shape& out = node.results[0].shape;
   const auto* row = std::ranges::find_if(
       kBinaryCodes, [&](const BinaryCode& c) { return is(node, c.op) && c.dtype == lanes; });
@@ -171,11 +171,11 @@ bool TileCompiler::cast(NodeId id) {
   const DType from = body_.type(x).dtype, to = node.results[0].dtype;
   std::optional<TileUnary> convert;
   bool exact = true;
-  if (is_lane_float(from) && is_lane_float(to)) {
+  if (is_compute_float(from) && is_compute_float(to)) {
     exact = to == DType::f32 || to == from;
   } else if (from == DType::i32 && to == DType::f32) {
     convert = TileUnary::kIntToFloat;
-  } else if (from == DType::boolean && is_lane_float(to)) {
+  } else if (from == DType::boolean && is_compute_float(to)) {
     convert = TileUnary::kMaskToFloat;
   } else if (from == DType::boolean && to == DType::i32) {
     convert = TileUnary::kMaskToInt;

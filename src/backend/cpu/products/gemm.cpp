@@ -21,18 +21,16 @@
 namespace brrr::cpu {
 namespace {
 
-bool is_operand(DType t) {
-  return t == DType::f32 || t == DType::bf16 || t == DType::f16 || t == DType::i8;
-}
+bool is_gemm_operand(DType t) { return is_compute_float(t) || t == DType::i8; }
 bool is_result(DType t, DType operands) {
   if (operands == DType::i8) return t == DType::i32;
-  return t == DType::f32 || t == DType::bf16 || t == DType::f16;
+  return is_compute_float(t);
 }
 
 void check(const GemmArgs& g, int64_t batch) {
   BRRR_CHECK(g.m >= 0 && g.n >= 0 && g.k >= 0 && batch >= 0, "gemm: batch {} m {} n {} k {}", batch,
              g.m, g.n, g.k);
-  BRRR_CHECK(is_operand(g.dtype) && is_result(g.c_dtype, g.dtype), "gemm: dtypes {} and {}",
+  BRRR_CHECK(is_gemm_operand(g.dtype) && is_result(g.c_dtype, g.dtype), "gemm: dtypes {} and {}",
              name_of(g.dtype), name_of(g.c_dtype));
   BRRR_CHECK(g.dtype != DType::i8 || (g.alpha == 1.0f && g.beta == 0.0f && g.bias == nullptr &&
                                       g.epilogue.run == nullptr),
@@ -143,7 +141,7 @@ void finish_block(const GemmArgs& g, int64_t index, int64_t i0, int64_t j0, int6
 }
 
 std::string gemm_refusal(GemmPath path, DType dtype) {
-  if (!is_operand(dtype))
+  if (!is_gemm_operand(dtype))
     return fmt::format("operands of {}: only f32, bf16, f16, i8", name_of(dtype));
   const bool bf16 = dtype == DType::bf16, int8 = dtype == DType::i8;
   switch (path) {

@@ -8,7 +8,6 @@
 namespace brrr::cpu {
 namespace {
 
-bool is_float_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 /// Why gemm() does not take the right operand in panels.
 std::string panels_refusal(const NodeView& view, const Product& p) {
   const std::optional<ProductForm> form = product_form(view.node());
@@ -30,7 +29,7 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
   if (std::string refusal = gemm_refusal(path, view.in[0].dtype); !refusal.empty()) return refusal;
   for (const std::span<const Type> types : {std::span<const Type>(view.in), view.out()})
     for (const Type& t : types)
-      if (!is_float_operand(t.dtype) && view.in[0].dtype != DType::i8)
+      if (!is_compute_float(t.dtype) && view.in[0].dtype != DType::i8)
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
   const Product p = as_product(view);
   return p.panels ? panels_refusal(view, p) : "";

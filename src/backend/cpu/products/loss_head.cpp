@@ -307,8 +307,6 @@ class LossHead final : public Kernel {
   const ProbabilitiesFunction probabilities_;
 };
 
-bool is_gemm_dtype(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
-
 // The products read panels as they are, each in its own order, or both in that of x w.
 std::string head_panels_refusal(const NodeView& node) {
   const bool transposed = node.attrs().get<bool>("transpose_w");
@@ -325,7 +323,7 @@ std::string head_panels_refusal(const NodeView& node) {
 std::string head_refusal(const NodeView& node) {
   for (const std::span<const Type> types : {std::span<const Type>(node.in), node.out()})
     for (const Type& t : types)
-      if (is_float(t.dtype) && !is_gemm_dtype(t.dtype))
+      if (is_float(t.dtype) && !is_compute_float(t.dtype))
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
   if (!node.lies_in_rows())
     if (std::string why = head_panels_refusal(node); !why.empty()) return why;

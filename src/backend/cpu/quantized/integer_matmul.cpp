@@ -19,8 +19,6 @@
 namespace brrr::cpu {
 namespace {
 
-bool is_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
-
 /// Addresses the integers and scales of a matrix in memory.
 struct PanelsAt {
   const IntegerPanels& form;
@@ -182,8 +180,8 @@ bool quantizes_left(const NodeView& product) {
 std::string integer_matmul_refusal(const NodeView& product) {
   if (product.in.size() < 2 || !product.in[1].storage.is_quantized() ||
       product.in[1].storage.layout == Layout::rows)
-    return "a right operand that is no integers in panels";
-  if (!is_operand(product.in[0].dtype) || !is_operand(product.out()[0].dtype))
+    return "a right operand that is not integers in panels";
+  if (!is_compute_float(product.in[0].dtype) || !is_compute_float(product.out()[0].dtype))
     return fmt::format("dtypes {} and {}: only f32, bf16 and f16", name_of(product.in[0].dtype),
                        name_of(product.out()[0].dtype));
   const std::optional<ProductForm> form = product_form(product.node());

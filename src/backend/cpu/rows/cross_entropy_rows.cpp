@@ -98,8 +98,7 @@ const CrossEntropyRows& cross_entropy_rows(bool bf16) {
 }
 HWY_EXPORT(probabilities_table);
 ProbabilitiesFunction probabilities_as(DType y) {
-  BRRR_CHECK(y == DType::f32 || y == DType::bf16 || y == DType::f16, "probabilities as {}",
-             name_of(y));
+  BRRR_CHECK(is_compute_float(y), "probabilities as {}", name_of(y));
   return HWY_DYNAMIC_DISPATCH(probabilities_table)(y);
 }
 }  // namespace brrr::cpu

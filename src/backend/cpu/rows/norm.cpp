@@ -89,7 +89,7 @@ std::string norm_refusal(const NodeView& node) {
   const DType t = node.in[0].dtype;
   for (const Type& in : node.in)
     if (in.dtype != t) return fmt::format("operands of {} and {}", name_of(t), name_of(in.dtype));
-  if (t == DType::f32 || t == DType::bf16 || t == DType::f16) return "";
+  if (is_compute_float(t)) return "";
   return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t));
 }
 

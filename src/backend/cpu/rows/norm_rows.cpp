@@ -163,8 +163,7 @@ HWY_AFTER_NAMESPACE();
 namespace brrr::cpu {
 HWY_EXPORT(norm_table);
 const NormRows& norm_rows(DType dtype, bool centred) {
-  BRRR_CHECK(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, "rows of {}",
-             name_of(dtype));
+  BRRR_CHECK(is_compute_float(dtype), "rows of {}", name_of(dtype));
   return HWY_DYNAMIC_DISPATCH(norm_table)(dtype, centred);
 }
 }  // namespace brrr::cpu

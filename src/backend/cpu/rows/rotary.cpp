@@ -94,7 +94,7 @@ std::vector<KernelEntry> rotary_kernels() {
   return {{Op::rotary, "rows",
            [](const NodeView& node) -> std::string {
              const DType t = node.in[0].dtype;
-             if (t == DType::f32 || t == DType::bf16 || t == DType::f16) return "";
+             if (is_compute_float(t)) return "";
              return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t));
            },
            [](const NodeView& node) -> std::unique_ptr<Kernel> {

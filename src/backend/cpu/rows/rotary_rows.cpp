@@ -75,8 +75,7 @@ HWY_AFTER_NAMESPACE();
 namespace brrr::cpu {
 HWY_EXPORT(rotary_table);
 RotaryFunction rotary_row(DType dtype) {
-  BRRR_CHECK(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, "rotary of {}",
-             name_of(dtype));
+  BRRR_CHECK(is_compute_float(dtype), "rotary of {}", name_of(dtype));
   return HWY_DYNAMIC_DISPATCH(rotary_table)(dtype);
 }
 }  // namespace brrr::cpu

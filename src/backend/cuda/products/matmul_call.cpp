@@ -14,8 +14,6 @@ int64_t batch_elements(const Shape& s) {
   return n;
 }
 
-bool is_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
-
 /// What the library multiplies in 8 bits: both rows along k, sizes that fill its tiles.
 std::string fp8_refusal(const NodeView& view, const Product& p) {
   if (p.in == DType::f8e5m2 && p.in_b == DType::f8e5m2) return "e5m2 products of e5m2";
@@ -195,7 +193,7 @@ std::string as_product(const NodeView& view, const std::vector<LaunchArg>& opera
   p.in = view.in[0].dtype;
   p.out = view.out()[0].dtype;
   const bool is_scaled = is(view.node(), Op::scaled_matmul);
-  if (!is_scaled && (!is_operand(p.in) || (p.out != p.in && p.out != DType::f32)))
+  if (!is_scaled && (!is_compute_float(p.in) || (p.out != p.in && p.out != DType::f32)))
     return fmt::format("{} products with {} results", name_of(p.in), name_of(p.out));
   if (std::string refusal = set_sizes(view, p); !refusal.empty()) return refusal;
   p.a = operands[0];
@@ -212,7 +210,7 @@ std::string as_product(const NodeView& view, const std::vector<LaunchArg>& opera
   if (const size_t bias = is_scaled ? 4 : 2; operands.size() > bias) {
     p.bias = operands[bias];
     p.bias_dtype = view.in[bias].dtype;
-    if (!is_operand(p.bias_dtype)) return fmt::format("a bias of {}", name_of(p.bias_dtype));
+    if (!is_compute_float(p.bias_dtype)) return fmt::format("a bias of {}", name_of(p.bias_dtype));
   }
   return "";
 }
