@@ -85,7 +85,11 @@ std::string description(const io::ModelFolder& model);
 /// What training does with a folder's quantised weights: a line for the user, or "".
 std::string quantization_note(const io::ModelFolder& model);
 
-/// What a preset that is named changes of what fine-tuning would take: a line for the user, or "".
+/// Whether the run trains a low-rank adapter: a new one, or the one of the folder it starts from.
+bool trains_adapter(const TrainOptions& options, const io::ModelFolder& model);
+
+/// Returns the note for the user on what a preset that was named changes compared with
+/// fine-tuning's own defaults; "" if nothing.
 std::string preset_note(const TrainOptions& options, const io::ModelFolder& model);
 
 /// The options of the run that a resumed run goes on with, and where it goes on.
