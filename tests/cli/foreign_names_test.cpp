@@ -306,38 +306,6 @@ TEST(ForeignNames, WhatIsNotDoneIsRefusedWithAWayOut) {
   }
 }
 
-// TRL's DPOConfig.
-TEST(ForeignNames, NamesOfDpoAreUnderstood) {
-  const KeyValues pairs{{"task", "dpo"}, {"data", "p.jsonl"}, {"init_from", "model"}};
-  const auto with = [&](KeyValues more) {
-    more.insert(more.begin(), pairs.begin(), pairs.end());
-    return more;
-  };
-  const TrainOptions o = resolve(with({{"beta", "0.25"},
-                                       {"loss_type", "ipo"},
-                                       {"max_length", "512"},
-                                       {"precompute_ref_log_probs", "True"},
-                                       {"precompute_ref_batch_size", "8"},
-                                       {"truncation_mode", "keep_start"},
-                                       {"reference_free", "False"},
-                                       {"ref_model", "None"},
-                                       {"padding_free", "True"},
-                                       {"disable_dropout", "True"}}));
-  EXPECT_EQ(o.dpo_beta, 0.25);
-  EXPECT_EQ(o.dpo_loss, "ipo");
-  EXPECT_EQ(o.context, 512);
-  EXPECT_EQ(o.learning_rate, 1e-6);
-  EXPECT_EQ(resolve(with({{"lora_r", "8"}})).learning_rate, 1e-5);
-  const auto contains = [&](const KeyValues& more, const char* part) {
-    const std::string message = message_of(with(more));
-    EXPECT_NE(message.find(part), std::string::npos) << message;
-  };
-  contains({{"loss_type", "hinge"}}, "sigmoid");
-  contains({{"truncation_mode", "keep_end"}}, "loses its end");
-  contains({{"sync_ref_model", "True"}}, "the model that the run starts from");
-  contains({{"rpo_alpha", "1.0"}}, "--dpo-loss: sigmoid and ipo");
-}
-
 TEST(ForeignNames, IntervalsMayBeSharesOfAllSteps) {
   const TrainOptions o =
       resolve({{"max_steps", "30"}, {"eval_steps", "0.25"}, {"logging_steps", "10"}});

@@ -1,7 +1,7 @@
 #pragma once
-// Names that users bring from nanoGPT and from Hugging Face's TrainingArguments and that are not
-// those of our options: each sets one or several of ours, changes nothing here, or is refused with
-// the reason and what to do instead.
+// Names that users bring from nanoGPT, Hugging Face's TrainingArguments and TRL, axolotl,
+// LLaMA-Factory and MLX-LM, and that differ from the names of our options: each sets one or several
+// of ours, changes nothing here (harmless_names.h), or is refused with what to do instead.
 
 #include <optional>
 #include <string>

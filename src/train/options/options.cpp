@@ -38,12 +38,12 @@ void add_data_rows(Table& t) {
          "Shakespeare)",
          {"train-file"})
       .free_on_resume = true;  // the trainer compares the content's digest
-  t.list("data", &Options::data, false, "FILE...",
-         "token shards (.bin), or folders of them; with --task a file of texts and labels (.csv, "
-         ".tsv, .jsonl, packed or not), or of conversations or pairs of answers (.jsonl); with "
-         "--task images a folder "
-         "with a folder of pictures for "
-         "each class, MNIST's files, or a list of lines `path<tab>class`")
+  t.list(
+       "data", &Options::data, false, "FILE...",
+       "token shards (.bin), or folders of them; with --task a file of texts and labels (.csv, "
+       ".tsv, .jsonl, packed or not), or of conversations or pairs of answers (.jsonl, or a folder "
+       "with train.jsonl and valid.jsonl); with --task images a folder with a folder of pictures "
+       "for each class, MNIST's files, or a list of lines `path<tab>class`")
       .free_on_resume = true;
   t.list("val-data", &Options::val_data, false, "FILE...",
          "the same for validation (default: a part of --data)", {"validation-file"})
@@ -234,7 +234,9 @@ void add_training_rows(Table& t) {
   t.integer("gradient-accumulation-steps", &Options::gradient_accumulation_steps, 1, 1 << 16, "N",
             "micro-batches per optimizer step", {"grad-accum-steps"});
   t.real("learning-rate", &Options::learning_rate, at_least(0), "X",
-         "peak learning rate; with lion a third of the preset's, with sgd 0.1", {"lr"});
+         "peak learning rate; with lion a third of the preset's, with sgd 0.1; for an adapter ten "
+         "times that",
+         {"lr"});
   t.real("min-lr", &Options::min_lr, at_least(0), "X",
          "learning rate at the end of the decay (default: a tenth of the peak; linear: 0)");
   t.choice("lr-scheduler-type", &Options::lr_scheduler_type,

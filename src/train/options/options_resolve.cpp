@@ -12,6 +12,7 @@
 #include "train/options/option_layer.h"
 #include "train/options/preference_options.h"
 #include "train/options/rank_options.h"
+#include "train/options/row_folder.h"
 
 namespace brrr::train {
 namespace {
@@ -75,6 +76,7 @@ void fill_intervals(TrainOptions& o) {
 
 void fill(TrainOptions& o) {
   fill_preferences(o);
+  fill_row_folder(o);
   fill_for_optimizer(o);
   fill_lora(o);
   for (const auto& [name, value] : models::find_architecture(o.architecture).defaults())

@@ -1,0 +1,192 @@
+// Names for adapters and preferences that users bring from TRL, LLaMA-Factory, MLX-LM and axolotl.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "support/temp_folder.h"
+#include "train/options.h"
+
+namespace brrr::train {
+namespace {
+
+// TRL's DPOConfig.
+TEST(ForeignAdapterNames, DpoConfigIsUnderstood) {
+  const KeyValues pairs{{"task", "dpo"}, {"data", "p.jsonl"}, {"init_from", "model"}};
+  const auto with = [&](KeyValues more) {
+    more.insert(more.begin(), pairs.begin(), pairs.end());
+    return more;
+  };
+  const TrainOptions o = resolve(with({{"beta", "0.25"},
+                                       {"loss_type", "ipo"},
+                                       {"max_length", "512"},
+                                       {"precompute_ref_log_probs", "True"},
+                                       {"precompute_ref_batch_size", "8"},
+                                       {"truncation_mode", "keep_start"},
+                                       {"reference_free", "False"},
+                                       {"ref_model", "None"},
+                                       {"padding_free", "True"},
+                                       {"disable_dropout", "True"}}));
+  EXPECT_EQ(o.dpo_beta, 0.25);
+  EXPECT_EQ(o.dpo_loss, "ipo");
+  EXPECT_EQ(o.context, 512);
+  EXPECT_EQ(o.learning_rate, 1e-6);
+  EXPECT_EQ(resolve(with({{"lora_r", "8"}})).learning_rate, 1e-5);
+  EXPECT_USER_ERROR(resolve(with({{"loss_type", "hinge"}})), "sigmoid");
+  EXPECT_USER_ERROR(resolve(with({{"truncation_mode", "keep_end"}})), "loses its end");
+  EXPECT_USER_ERROR(resolve(with({{"sync_ref_model", "True"}})),
+                    "the model that the run starts from");
+  EXPECT_USER_ERROR(resolve(with({{"rpo_alpha", "1.0"}})), "--dpo-loss: sigmoid and ipo");
+}
+
+// The fields of LLaMA-Factory's examples for LoRA, as its command line takes them.
+TEST(ForeignAdapterNames, LlamaFactoryIsUnderstood) {
+  const KeyValues sft{{"model_name_or_path", "model"},
+                      {"trust_remote_code", "true"},
+                      {"stage", "sft"},
+                      {"do_train", "true"},
+                      {"finetuning_type", "lora"},
+                      {"lora_target", "all"},
+                      {"data", "c.jsonl"},
+                      {"template", "default"},
+                      {"cutoff_len", "2048"},
+                      {"overwrite_cache", "true"},
+                      {"preprocessing_num_workers", "16"},
+                      {"dataloader_num_workers", "4"},
+                      {"output_dir", "out"},
+                      {"logging_steps", "10"},
+                      {"save_steps", "500"},
+                      {"plot_loss", "true"},
+                      {"overwrite_output_dir", "true"},
+                      {"save_only_model", "false"},
+                      {"report_to", "none"},
+                      {"per_device_train_batch_size", "1"},
+                      {"gradient_accumulation_steps", "8"},
+                      {"num_train_epochs", "3.0"},
+                      {"lr_scheduler_type", "cosine"},
+                      {"warmup_ratio", "0.1"},
+                      {"bf16", "true"},
+                      {"ddp_timeout", "180000000"},
+                      {"val_size", "0.1"},
+                      {"flash_attn", "fa2"},
+                      {"enable_liger_kernel", "true"},
+                      {"train_on_prompt", "false"},
+                      {"mask_history", "false"}};
+  const auto with = [&](KeyValues more) {
+    more.insert(more.begin(), sft.begin(), sft.end());
+    return more;
+  };
+  const TrainOptions o = resolve(sft);
+  EXPECT_EQ(o.task, TrainTask::chat);
+  EXPECT_EQ(o.lora_r, 8);
+  EXPECT_EQ(o.lora_targets, std::vector<std::string>{"all-linear"});
+  EXPECT_EQ(o.context, 2048);
+  EXPECT_EQ(o.val_fraction, 0.1);
+  EXPECT_EQ(o.precision, Precision::bfloat16);
+  const TrainOptions q = resolve(
+      with({{"lora_rank", "16"}, {"quantization_bit", "4"}, {"quantization_method", "bnb"}}));
+  EXPECT_EQ(q.lora_r, 16);
+  EXPECT_TRUE(q.load_in_4bit);
+  EXPECT_EQ(q.load_in_4bit_type, "nf4");
+  EXPECT_TRUE(resolve(with({{"quantization_bit", "8"}})).load_in_8bit);
+  const TrainOptions pairs = resolve({{"model_name_or_path", "model"},
+                                      {"stage", "dpo"},
+                                      {"finetuning_type", "full"},
+                                      {"data", "p.jsonl"},
+                                      {"pref_beta", "0.2"},
+                                      {"pref_loss", "ipo"},
+                                      {"pure_bf16", "true"}});
+  EXPECT_EQ(pairs.task, TrainTask::dpo);
+  EXPECT_EQ(pairs.lora_r, 0);
+  EXPECT_EQ(pairs.dpo_beta, 0.2);
+  EXPECT_EQ(pairs.dpo_loss, "ipo");
+  EXPECT_EQ(pairs.param_dtype, Precision::bfloat16);
+  EXPECT_USER_ERROR(resolve(with({{"stage", "kto"}})), "expected pt");
+  EXPECT_USER_ERROR(resolve(with({{"finetuning_type", "oft"}})), "expected lora or full");
+  EXPECT_USER_ERROR(resolve(with({{"template", "llama3"}})), "--chat-template FILE");
+  EXPECT_USER_ERROR(resolve(with({{"train_on_prompt", "true"}})), "assistant's turns");
+  EXPECT_USER_ERROR(resolve(with({{"quantization_bit", "3"}})), "expected 4 or 8");
+  EXPECT_USER_ERROR(resolve(with({{"quantization_method", "hqq"}})), "--load-in-4bit");
+  EXPECT_USER_ERROR(resolve(with({{"adapter_name_or_path", "a"}})),
+                    "trains the adapter in FOLDER further");
+  EXPECT_USER_ERROR(resolve(with({{"dataset", "alpaca_en_demo"}})), "--data FILE.jsonl");
+  EXPECT_USER_ERROR(resolve(with({{"pref_loss", "orpo"}})), "sigmoid");
+}
+
+// The arguments of `mlx_lm.lora`, and those of axolotl that have no other source.
+TEST(ForeignAdapterNames, MlxAndAxolotlAreUnderstood) {
+  const TrainOptions mlx = resolve({{"task", "chat"},
+                                    {"model", "m"},
+                                    {"train", "true"},
+                                    {"data", "c.jsonl"},
+                                    {"fine_tune_type", "lora"},
+                                    {"mask_prompt", "true"},
+                                    {"batch_size", "4"},
+                                    {"iters", "600"},
+                                    {"val_batches", "25"},
+                                    {"learning_rate", "1e-5"},
+                                    {"steps_per_report", "10"},
+                                    {"steps_per_eval", "200"},
+                                    {"grad_accumulation_steps", "2"},
+                                    {"adapter_path", "adapters"},
+                                    {"save_every", "100"},
+                                    {"test", "false"},
+                                    {"test_batches", "500"},
+                                    {"max_seq_length", "2048"},
+                                    {"grad_checkpoint", "true"},
+                                    {"seed", "0"}});
+  EXPECT_EQ(mlx.init_from, "m");
+  EXPECT_EQ(mlx.lora_r, 8);
+  EXPECT_EQ(mlx.max_steps, 600);
+  EXPECT_EQ(mlx.eval_batches, 25);
+  EXPECT_EQ(mlx.logging_steps, 10);
+  EXPECT_EQ(mlx.eval_steps, 200);
+  EXPECT_EQ(mlx.save_steps, 100);
+  EXPECT_EQ(mlx.gradient_accumulation_steps, 2);
+  EXPECT_EQ(mlx.output_dir, "adapters");
+  EXPECT_EQ(mlx.rematerialize, "blocks");
+  EXPECT_USER_ERROR(resolve({{"resume_adapter_file", "a.safetensors"}}), "--init-from FOLDER");
+  EXPECT_USER_ERROR(resolve({{"mask_prompt", "true"}}), "--task chat");
+
+  const TrainOptions axolotl = resolve({{"task", "chat"},
+                                        {"base_model", "m"},
+                                        {"data", "c.jsonl"},
+                                        {"adapter", "qlora"},
+                                        {"lora_target_linear", "true"},
+                                        {"sequence_len", "512"},
+                                        {"sample_packing", "true"},
+                                        {"eval_sample_packing", "false"},
+                                        {"micro_batch_size", "2"},
+                                        {"val_set_size", "0.05"},
+                                        {"train_on_inputs", "false"},
+                                        {"flash_attention", "true"},
+                                        {"strict", "false"}});
+  EXPECT_EQ(axolotl.init_from, "m");
+  EXPECT_EQ(axolotl.lora_r, 16);
+  EXPECT_TRUE(axolotl.load_in_4bit);
+  EXPECT_EQ(axolotl.context, 512);
+  EXPECT_EQ(axolotl.pack, "documents");
+  EXPECT_EQ(axolotl.batch_size, 2);
+  EXPECT_EQ(axolotl.val_fraction, 0.05);
+}
+
+// MLX-LM's --data names a folder.
+TEST(ForeignAdapterNames, FolderOfConversationsHasItsValidationFile) {
+  test::TempFolder folder;
+  const auto options = [&](KeyValues more) {
+    more.insert(more.begin(), {{"task", "chat"}, {"init_from", "m"}});
+    more.emplace_back("data", folder.path().string());
+    return more;
+  };
+  EXPECT_USER_ERROR(resolve(options({})), "has no train.jsonl");
+  write_file_atomically(folder / "train.jsonl", "{}");
+  EXPECT_EQ(resolve(options({})).data, std::vector{(folder / "train.jsonl").string()});
+  EXPECT_TRUE(resolve(options({})).val_data.empty());
+  write_file_atomically(folder / "valid.jsonl", "{}");
+  EXPECT_EQ(resolve(options({})).val_data, std::vector{(folder / "valid.jsonl").string()});
+  EXPECT_EQ(resolve(options({{"val_data", "v.jsonl"}})).val_data,
+            std::vector<std::string>{"v.jsonl"});
+}
+
+}  // namespace
+}  // namespace brrr::train
