@@ -37,7 +37,7 @@ struct ListedRun {
 };
 
 /// With the model, as its newest config.json says.
-ListedRun listed(const train::RunSummary& summary) {
+ListedRun listed_run(const train::RunSummary& summary) {
   ListedRun run{summary, summary.architecture, std::nullopt};
   std::vector<fs::path> folders{summary.folder};
   for (const io::Checkpoint& checkpoint : io::list_checkpoints(summary.folder))
@@ -119,7 +119,7 @@ int run_runs(const Arguments& args) {
     user_error("{}: there is no such folder; expected a run, or a folder that holds runs",
                folder.string());
   std::vector<ListedRun> runs;
-  for (const train::RunSummary& run : train::list_runs(folder)) runs.push_back(listed(run));
+  for (const train::RunSummary& run : train::list_runs(folder)) runs.push_back(listed_run(run));
   if (options.json) {
     print_json(runs);
     return 0;

@@ -6,7 +6,7 @@
 namespace brrr::test {
 namespace {
 
-constexpr const char* kTemplate =
+constexpr const char* kTrainingTemplate =
     "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}a: {% endif %}";
 
@@ -26,7 +26,7 @@ class ChatTraining : public EndToEnd {
           "{{\"role\": \"assistant\", \"content\": \"yes {0}\"}}]}}\n",
           i % 7);
     write_file_atomically(path("chats.jsonl"), lines);
-    write_file_atomically(path("chat.jinja"), kTemplate);
+    write_file_atomically(path("chat.jinja"), kTrainingTemplate);
   }
   std::vector<std::string> learn(const std::string& name,
                                  const std::vector<std::string>& more = {}) const {
@@ -67,7 +67,7 @@ TEST_F(ChatTraining, ResumedRunsHaveTheSameBits) {
     if (record.contains("loss")) losses.push_back(record["loss"].get<double>());
   ASSERT_EQ(losses.size(), 8u);
   EXPECT_LT(losses.back(), losses.front());
-  EXPECT_EQ(read_file(path("whole") / "chat_template.jinja"), kTemplate);
+  EXPECT_EQ(read_file(path("whole") / "chat_template.jinja"), kTrainingTemplate);
 
   fs::copy(path("whole"), path("parts"), fs::copy_options::recursive);
   fs::remove_all(path("parts") / "checkpoint-000008");

@@ -53,7 +53,7 @@ const std::vector<PeerKind>& peer_kinds() {
 }
 const std::vector<const char*> kExportNeeds = {"torch", "transformers", "onnx"};
 
-std::string_view script() {
+std::string_view peers_script() {
   for (const auto& [name, text] : embedded_insight_bench())
     if (name == "peers.py") return text;
   BRRR_CHECK(false, "peers.py is not in this build");
@@ -106,7 +106,7 @@ class PeerRuntime final : public InferenceRuntime {
 class PeerOpener {
  public:
   PeerOpener(const BenchEncoder& model, const PeersSetup& setup) : model_(model), setup_(setup) {
-    write_cache_file(setup.folder / "peers.py", script());
+    write_cache_file(setup.folder / "peers.py", peers_script());
   }
 
   void write_texts(const std::vector<const TextSet*>& sets) const {

@@ -72,7 +72,7 @@ svg.plot .axis{font-size:11.5px}
 #texts summary{color:var(--faint);cursor:pointer;font-variant-numeric:tabular-nums}
 )";
 
-std::string script() {
+std::string run_script() {
   for (const auto& [name, text] : embedded_insight_pages())
     if (name == "run.js") return std::string(text);
   BRRR_CHECK(false, "run.js is not in this build");
@@ -232,7 +232,7 @@ std::string run_page(const std::vector<RunRecord>& runs, bool live) {
       "<div id=\"tip\"></div><script type=\"application/json\" id=\"data\">" +
       embedded_json(page_data(runs, live).dump(-1, ' ', false, Json::error_handler_t::replace)) +
       "</script>";
-  return page("brrr: " + title, body, kRunStyle, script());
+  return page("brrr: " + title, body, kRunStyle, run_script());
 }
 
 }  // namespace brrr::insight

@@ -81,9 +81,9 @@ struct HeadAndGradient {
   NodeId head = kNoNode, grad = kNoNode;
 };
 
-class Joiner {
+class LossHeadJoiner {
  public:
-  explicit Joiner(const Graph& g) : g_(g) {}
+  explicit LossHeadJoiner(const Graph& g) : g_(g) {}
 
   // The first pair that can be joined; what cannot be goes into `notes`.
   HeadAndGradient find(Notes* notes) const {
@@ -201,13 +201,13 @@ Graph join_loss_head(const Graph& in, Notes* notes) {
   Graph out = in;
   // One at a time: a joined node depends on more than its forward did, and this may forbid the
   // next (of a product of two losses only one can be joined).
-  for (HeadAndGradient pair = Joiner(out).find(nullptr); pair.head != kNoNode;
-       pair = Joiner(out).find(nullptr)) {
+  for (HeadAndGradient pair = LossHeadJoiner(out).find(nullptr); pair.head != kNoNode;
+       pair = LossHeadJoiner(out).find(nullptr)) {
     note_at(notes, out, pair.head, "forward and backward of the loss head are one node");
-    Graph next = Joiner(out).join(pair);
+    Graph next = LossHeadJoiner(out).join(pair);
     out = std::move(next);
   }
-  Joiner(out).find(notes);
+  LossHeadJoiner(out).find(notes);
   return out;
 }
 

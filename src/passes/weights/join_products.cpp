@@ -14,14 +14,14 @@ constexpr const char* kFloats = "floats";  // a form: stays what it is
 
 /// A product whose weight has no other reader. If the only reader of the product adds a bias, that
 /// addition is joined too.
-struct Member {
+struct JoinedProduct {
   NodeId product = kNoNode;
   NodeId sum = kNoNode;
   ValueId bias;  // of the sum
 };
 
 /// Products of one left operand.
-using Group = std::vector<Member>;
+using JoinedGroup = std::vector<JoinedProduct>;
 
 /// Products with equal keys can be computed as one.
 struct Key {
@@ -32,16 +32,16 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
-class Joiner {
+class ProductJoiner {
  public:
-  Joiner(const Graph& in, const WeightQuantization& quantization)
+  ProductJoiner(const Graph& in, const WeightQuantization& quantization)
       : in_(in), q_(quantization), uses_(count_uses(in)), only_reader_(in.size()) {
     for (NodeId id = 0; id < in.size(); ++id)
       for (const ValueId& v : in.node(id).operands) only_reader_[v.node] = id;
-    std::map<Key, Group> groups;
+    std::map<Key, JoinedGroup> groups;
     for (NodeId id = 0; id < in.size(); ++id)
       if (const auto key = key_of(id)) {
-        Group& group = groups[*key];
+        JoinedGroup& group = groups[*key];
         if (group.empty() || in.node(id).attrs == in.node(group.front().product).attrs)
           group.push_back(member_of(id));
       }
@@ -62,13 +62,13 @@ class Joiner {
   }
 
  private:
-  void add(Group group) {
+  void add(JoinedGroup group) {
     // Join biases only if every product of the group has one, all of the same type.
-    const bool has_biases = std::ranges::all_of(group, [&](const Member& m) {
+    const bool has_biases = std::ranges::all_of(group, [&](const JoinedProduct& m) {
       return m.sum != kNoNode && in_.type(m.bias).dtype == in_.type(group.front().bias).dtype &&
              in_.node(m.sum).results[0].dtype == in_.node(group.front().sum).results[0].dtype;
     });
-    for (Member& m : group) {
+    for (JoinedProduct& m : group) {
       if (!has_biases) m.sum = kNoNode;
       joined_.insert(m.product);
       if (m.sum != kNoNode) joined_.insert(m.sum);
@@ -79,8 +79,8 @@ class Joiner {
   }
 
   /// The product and, where nothing else reads it, its sum with a vector that is a parameter.
-  Member member_of(NodeId product) const {
-    Member m{product, kNoNode, {}};
+  JoinedProduct member_of(NodeId product) const {
+    JoinedProduct m{product, kNoNode, {}};
     if (uses_[product][0] != 1) return m;
     const NodeId reader = only_reader_[product];
     const Node& sum = in_.node(reader);
@@ -117,13 +117,13 @@ class Joiner {
   }
 
   /// Builds the joined product in the place of the first product of the group.
-  void join(Rewriter& r, const Group& group) {
+  void join(Rewriter& r, const JoinedGroup& group) {
     const NodeId place = group.front().product;
     const Node& first = in_.node(place);
     const bool transposed = product_form(first)->transpose_b;
     const Value x = r.map(first.operands[0]);
     std::vector<Value> weights, biases;
-    for (const Member& m : group) {
+    for (const JoinedProduct& m : group) {
       weights.push_back(early(r, in_.node(m.product).operands[1], place));
       if (m.sum != kNoNode) biases.push_back(early(r, m.bias, place));
     }
@@ -132,7 +132,7 @@ class Joiner {
     if (!biases.empty()) y = y + concat(biases, 0);
     const int axis = y.shape().rank() - 1;
     int64_t start = 0;
-    for (const Member& m : group) {
+    for (const JoinedProduct& m : group) {
       const int64_t size = in_.node(m.product).results[0].shape.size(-1);
       r.bind({m.sum == kNoNode ? m.product : m.sum, 0}, slice(y, axis, start, size));
       start += size;
@@ -142,10 +142,10 @@ class Joiner {
   const Graph& in_;
   const WeightQuantization& q_;
   std::vector<std::vector<uint32_t>> uses_;
-  std::vector<NodeId> only_reader_;  // of a node with one reader; else the last reader
-  std::map<NodeId, Group> groups_;   // by the first product
-  std::set<NodeId> joined_;          // products and sums that slices replace
-  std::set<NodeId> moved_;           // parameters that are in the new graph already
+  std::vector<NodeId> only_reader_;       // of a node with one reader; else the last reader
+  std::map<NodeId, JoinedGroup> groups_;  // by the first product
+  std::set<NodeId> joined_;               // products and sums that slices replace
+  std::set<NodeId> moved_;                // parameters that are in the new graph already
   size_t products_ = 0, biases_ = 0, bias_groups_ = 0;
 };
 
@@ -167,7 +167,7 @@ Graph join_products(const Graph& graph, Notes* notes) {
 
 Graph join_quantized_products(const Graph& graph, const WeightQuantization& quantization,
                               Notes* notes) {
-  return Joiner(graph, quantization).run(notes);
+  return ProductJoiner(graph, quantization).run(notes);
 }
 
 }  // namespace brrr

@@ -70,7 +70,7 @@ PieceCounts count_pieces(std::string_view text) {
   return all;
 }
 
-std::vector<std::string_view> characters_of(std::string_view piece) {
+std::vector<std::string_view> utf8_characters(std::string_view piece) {
   std::vector<std::string_view> characters;
   const uint8_t* p = as_bytes(piece.data());
   const uint8_t* const end = p + piece.size();
@@ -157,7 +157,7 @@ std::unique_ptr<Tokenizer> train_wordpiece(std::string_view text, int32_t vocab_
 
   std::map<std::string_view, int64_t> occurrences;
   for (const CountedPiece& piece : pieces)
-    for (const std::string_view c : characters_of(piece.text)) occurrences[c] += piece.count;
+    for (const std::string_view c : utf8_characters(piece.text)) occurrences[c] += piece.count;
   std::vector<std::pair<int64_t, std::string_view>> by_count;
   for (const auto& [c, count] : occurrences) by_count.emplace_back(-count, c);
   std::sort(by_count.begin(), by_count.end());
@@ -187,7 +187,7 @@ std::unique_ptr<Tokenizer> train_wordpiece(std::string_view text, int32_t vocab_
   std::vector<uint32_t> symbols;
   for (const CountedPiece& piece : pieces) {
     symbols.clear();
-    const auto characters = characters_of(piece.text);
+    const auto characters = utf8_characters(piece.text);
     if (characters.size() > kLongestWord) continue;
     bool is_known = true;
     for (size_t i = 0; i < characters.size() && is_known; ++i) {

@@ -15,7 +15,7 @@
 namespace brrr::train {
 namespace {
 
-constexpr const char *kTrain = "train", *kValidation = "validation";
+constexpr const char *kTrainPart = "train", *kValidationPart = "validation";
 
 /// Computes the log probabilities of a part's pairs; nullopt if the pass was stopped.
 std::optional<std::vector<float>> log_probabilities(const PreferencePart& part,
@@ -108,18 +108,19 @@ bool PreferenceSet::compute_reference(const ReferencePass& pass) {
 
 void PreferenceSet::write_reference(const fs::path& file) const {
   std::vector<io::TensorView> tensors;
-  for (const auto& [name, part] : {std::pair{kTrain, &train}, {kValidation, &validation}})
+  for (const auto& [name, part] : {std::pair{kTrainPart, &train}, {kValidationPart, &validation}})
     tensors.push_back({name,
                        DType::f32,
                        {std::ssize(part->reference) / 2, int64_t{2}},
                        std::as_bytes(std::span(part->reference))});
-  io::write_safetensors(file, tensors,
-                        {{kTrain, train.fingerprint()}, {kValidation, validation.fingerprint()}});
+  io::write_safetensors(
+      file, tensors,
+      {{kTrainPart, train.fingerprint()}, {kValidationPart, validation.fingerprint()}});
 }
 
 void PreferenceSet::read_reference(const fs::path& path) {
   const io::SafetensorsFile file(path);
-  for (const auto& [name, part] : {std::pair{kTrain, &train}, {kValidation, &validation}}) {
+  for (const auto& [name, part] : {std::pair{kTrainPart, &train}, {kValidationPart, &validation}}) {
     const io::TensorView* tensor = file.find(name);
     const auto named = file.metadata().find(name);
     if (tensor == nullptr || tensor->dtype != DType::f32 || tensor->shape.rank() != 2 ||

@@ -34,7 +34,7 @@ TileLayout sources(const GemmArgs& g, const TileRate& rate) {
 }
 
 /// Parts of at most so many lanes, as equal as whole panels allow.
-int64_t equal_parts(int64_t lanes, int64_t most) {
+int64_t equal_panel_parts(int64_t lanes, int64_t most) {
   return round_up(ceil_div(lanes, ceil_div(lanes, most)), kPanel);
 }
 
@@ -47,13 +47,13 @@ bool choose_chunks(const GemmArgs& g, int64_t k, TileLayout& layout) {
   const int64_t words = ceil_div(k, tile_terms(g.dtype)) * kTileWords;
   const int64_t most = kTeamWords / words / kPanel * kPanel;
   if (most == 0) return false;
-  if (packs_a) layout.rows = equal_parts(g.m, most);
-  if (packs_b) layout.cols = equal_parts(g.n, most);
+  if (packs_a) layout.rows = equal_panel_parts(g.m, most);
+  if (packs_b) layout.cols = equal_panel_parts(g.n, most);
   if (k == g.k || layout.rows * layout.cols <= kChunkSums) return true;
   if (layout.rows >= layout.cols)
-    layout.rows = equal_parts(g.m, kChunkSums / layout.cols / kPanel * kPanel);
+    layout.rows = equal_panel_parts(g.m, kChunkSums / layout.cols / kPanel * kPanel);
   else
-    layout.cols = equal_parts(g.n, kChunkSums / layout.rows / kPanel * kPanel);
+    layout.cols = equal_panel_parts(g.n, kChunkSums / layout.rows / kPanel * kPanel);
   return true;
 }
 
@@ -82,10 +82,10 @@ class TaskChoice {
   static constexpr int64_t kSizes[] = {512, 384, 256, 192, 128, 64, 32};
 
   void with_rows(int64_t most_rows) {
-    const int64_t rows = equal_parts(rows_, most_rows);
+    const int64_t rows = equal_panel_parts(rows_, most_rows);
     for (const int64_t parts : {1, 2, 3, 4, 6})
       consider({rows, round_up(ceil_div(cols_, parts), kPanel)});
-    for (const int64_t most : kSizes) consider({rows, equal_parts(cols_, most)});
+    for (const int64_t most : kSizes) consider({rows, equal_panel_parts(cols_, most)});
   }
 
   void consider(TaskSize t) {

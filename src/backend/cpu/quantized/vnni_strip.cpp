@@ -21,7 +21,7 @@ constexpr int64_t kStripRows = 12;
 // Number of bytes by which a panel that lies in the L2 cache is fetched into the L1 cache.
 constexpr int64_t kNearFetchAhead = 512;
 // GCC 12 warns of the undefined lanes of intrinsics without a mask.
-constexpr __mmask16 kAll = 0xffff;
+constexpr __mmask16 kAllLanes = 0xffff;
 
 __attribute__((BRRR_VNNI, always_inline)) inline __m512i four_terms(const int8_t* a) {
   int32_t word;
@@ -82,9 +82,9 @@ __attribute__((BRRR_VNNI, noinline)) void add_group(const uint8_t* words, const 
     } else {
       add_four<kRows>(a, ld, _mm512_and_si512(left, low), _mm512_and_si512(right, low), left_sums,
                       right_sums);
-      add_four<kRows>(a + 4, ld, _mm512_and_si512(_mm512_maskz_srli_epi32(kAll, left, 4), low),
-                      _mm512_and_si512(_mm512_maskz_srli_epi32(kAll, right, 4), low), left_sums,
-                      right_sums);
+      add_four<kRows>(a + 4, ld, _mm512_and_si512(_mm512_maskz_srli_epi32(kAllLanes, left, 4), low),
+                      _mm512_and_si512(_mm512_maskz_srli_epi32(kAllLanes, right, 4), low),
+                      left_sums, right_sums);
     }
   }
 #pragma GCC unroll 12
@@ -102,8 +102,8 @@ __attribute__((BRRR_VNNI, noinline)) void add_group(const uint8_t* words, const 
   const __m512 left_scales = _mm512_loadu_ps(scales), right_scales = _mm512_loadu_ps(scales + 16);
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r, out += out_ld) {
-    const __m512 left = _mm512_maskz_cvtepi32_ps(kAll, left_sums[r]);
-    const __m512 right = _mm512_maskz_cvtepi32_ps(kAll, right_sums[r]);
+    const __m512 left = _mm512_maskz_cvtepi32_ps(kAllLanes, left_sums[r]);
+    const __m512 right = _mm512_maskz_cvtepi32_ps(kAllLanes, right_sums[r]);
     if constexpr (kEnd == GroupEnd::single) {
       const __m512 zero = _mm512_setzero_ps(), row_scale = _mm512_set1_ps(row_scales[r]);
       _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_fmadd_ps(left, left_scales, zero), row_scale));

@@ -10,7 +10,7 @@ namespace brrr::cuda {
 namespace {
 
 constexpr int64_t kRows = 128;  // Role::kRows
-constexpr uint32_t kThreads = 384;
+constexpr uint32_t kTmaThreads = 384;
 const std::vector<std::string> kHeaders{
     "device.cuh", "mma.cuh", "wgmma.cuh", "tma.cuh", "attention_scores.cuh", "attention_tma.cuh"};
 constexpr std::string_view kMap = "BRRR_GRID_CONSTANT const TensorMap ";
@@ -49,7 +49,7 @@ Launch launch_of(const AttentionNode& n, const GpuDescription& gpu, const TmaKer
       std::clamp<int64_t>(gpu.l2_bytes / 2 / (2 * kernel.other * row), 1, n.heads);
   Launch l;
   l.source =
-      n.source(kernel.name, kHeaders, kThreads, kernel.parameters + ", i32 heads, i32 section",
+      n.source(kernel.name, kHeaders, kTmaThreads, kernel.parameters + ", i32 heads, i32 section",
                fmt::format("{}<Options, {}, {}, {}, {}{}>({}, heads, section, extra)",
                            kernel.function, stored_type(n.dtype), n.heads_per_batch, kernel.tile,
                            stages, kernel.constants, kernel.call),
@@ -60,7 +60,7 @@ Launch launch_of(const AttentionNode& n, const GpuDescription& gpu, const TmaKer
   if (!n.extras.empty()) l.args.push_back(n.extra());
   const int64_t blocks = n.heads * ((kernel.length + kRows - 1) / kRows);
   l.grid.x = static_cast<uint32_t>(std::min<int64_t>(blocks, gpu.multiprocessors));
-  l.block.x = kThreads;
+  l.block.x = kTmaThreads;
   l.shared_bytes = static_cast<int>(own + stages * stage + barriers);
   return l;
 }

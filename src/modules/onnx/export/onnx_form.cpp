@@ -56,7 +56,7 @@ IntegerRange range_of(DType dtype) {
 }
 
 /// x with its last two axes exchanged; one transpose together with that which made x.
-Value turned(Value x) {
+Value with_swapped_axes(Value x) {
   Graph& g = *x.graph;
   std::vector<int64_t> axes;
   for (int64_t a = 0; a < x.shape().rank(); ++a) axes.push_back(a);
@@ -107,10 +107,10 @@ Value constant_everywhere(Graph& g, const Node& node, Operands) {
   return shape.elements() == 1 ? reshape(number, shape) : broadcast_to(number, shape);
 }
 
-Value product(Graph&, const Node& node, Operands in) {
+Value matmul_form(Graph&, const Node& node, Operands in) {
   const Attrs& attrs = node.attrs;
   const auto part = [&](size_t i, const char* transposed) {
-    const Value x = attrs.get<bool>(transposed) ? turned(in[i]) : in[i];
+    const Value x = attrs.get<bool>(transposed) ? with_swapped_axes(in[i]) : in[i];
     // A product of a wider dtype does not round its sums.
     return attrs.find("dtype") != nullptr ? cast(x, node.results[0].dtype) : x;
   };
@@ -143,7 +143,7 @@ const FormRule kRules[] = {
     {Op::iota, indices, [](const Graph&, const Node& n) { return n.results[0].shape.rank() > 1; }},
     {Op::full, constant_everywhere,
      [](const Graph&, const Node& n) { return n.results[0].shape.rank() > 0; }},
-    {Op::matmul, product, is_special_product},
+    {Op::matmul, matmul_form, is_special_product},
     {Op::cast, saturated_cast, may_overflow},
     {Op::concat, [](Graph&, const Node&, Operands in) { return in[0]; },
      [](const Graph&, const Node& n) { return n.operands.size() == 1; }},

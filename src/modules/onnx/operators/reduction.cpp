@@ -82,7 +82,7 @@ Value log_sum_exp(Value x, std::vector<int64_t> axes, bool keep) {
 }
 
 template <Reduce kOp, Value (*kBefore)(Value) = same, Value (*kAfter)(Value) = same>
-void reduction(Call& c) {
+void reduction_op(Call& c) {
   reduce(c, kOp, kBefore, kAfter);
 }
 
@@ -263,16 +263,16 @@ void mean_variance_normalization(Call& c) {
 }
 
 const OperatorRow kReductionRows[] = {
-    {"", "ReduceSum", reduction<sum>},
-    {"", "ReduceMean", reduction<mean_over>},
-    {"", "ReduceMax", reduction<of_numbers<brrr::max>>},
-    {"", "ReduceMin", reduction<of_numbers<brrr::min>>},
-    {"", "ReduceProd", reduction<product>},
-    {"", "ReduceL1", reduction<sum, positive>},
-    {"", "ReduceL2", reduction<sum, squared, root>},
-    {"", "ReduceSumSquare", reduction<sum, squared>},
-    {"", "ReduceLogSum", reduction<sum, same, logarithm>},
-    {"", "ReduceLogSumExp", reduction<log_sum_exp>},
+    {"", "ReduceSum", reduction_op<sum>},
+    {"", "ReduceMean", reduction_op<mean_over>},
+    {"", "ReduceMax", reduction_op<of_numbers<brrr::max>>},
+    {"", "ReduceMin", reduction_op<of_numbers<brrr::min>>},
+    {"", "ReduceProd", reduction_op<product>},
+    {"", "ReduceL1", reduction_op<sum, positive>},
+    {"", "ReduceL2", reduction_op<sum, squared, root>},
+    {"", "ReduceSumSquare", reduction_op<sum, squared>},
+    {"", "ReduceLogSum", reduction_op<sum, same, logarithm>},
+    {"", "ReduceLogSumExp", reduction_op<log_sum_exp>},
     {"", "Softmax", softmax_like<softmax>},
     {"", "LogSoftmax", softmax_like<log_softmax>},
     {"", "Hardmax", softmax_like<hardmax_of>},
