@@ -49,7 +49,7 @@ endfunction()
 # which takes a third of the compile time of groups of six files. A folder larger than that is split
 # by the hash of the file's name, and smaller folders share a group, so that a new file seldom moves
 # another one into another group. Names in anonymous namespaces must differ within a group; groups
-# follow sizes, so each changed file configures the build again and a clash shows where it is made.
+# follow sizes, so an edited file runs CMake again, and a clash appears with the edit that makes it.
 # -DBRRR_JOIN=OFF compiles every file by itself, for whoever edits them all day.
 option(BRRR_JOIN "compile several source files at a time" ON)
 function(brrr_join TARGET)

@@ -255,8 +255,6 @@ void store_floats(DType t, const float* from, void* to, int64_t n) {
 
 namespace {
 
-bool has_blocks(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
-
 /// `n` elements of f32, bf16 or f16, which may lie at any address, as floats; exact.
 void load_floats(DType t, const std::byte* from, float* to, int64_t n) {
   if (t == DType::f32) {
@@ -285,7 +283,7 @@ void convert(DType from_dtype, const void* from, DType to_dtype, void* to, int64
                   static_cast<size_t>((end - begin) * to_width));
       return;
     }
-    if (!has_blocks(from_dtype) || !has_blocks(to_dtype)) {
+    if (!is_compute_float(from_dtype) || !is_compute_float(to_dtype)) {
       for (int64_t i = begin; i < end; ++i)
         store_from_double(to_dtype, to, i, load_as_double(from_dtype, from, i));
       return;

@@ -26,7 +26,7 @@ namespace {
 /// The option that a word of `train` means. A run and a model are refused: one goes on by --resume,
 /// the other begins a run by --init-from.
 std::string option_of_word(const std::string& word, bool has_task) {
-  if (word.ends_with(".toml") || word.ends_with(".py")) return "config";  // nanoGPT: train.py x.py
+  if (train::is_options_file(word)) return "config";  // nanoGPT: train.py x.py
   std::error_code ignored;
   const fs::path path(word);
   if (!fs::exists(path, ignored))

@@ -119,10 +119,9 @@ const std::vector<ForeignOption>& options_of_others() {
       {{"--onnx"}, {}, "`brrr export MODEL --format onnx` writes ONNX"},
       {{"--gguf"}, {}, "`brrr export MODEL --format gguf` writes GGUF"},
       {{"--load-in-8bit", "--load-in-4bit", "--bnb-4bit-compute-dtype",
-        "--bnb-4bit-use-double-quant"},
+        "--bnb-4bit-use-double-quant", "--bnb-4bit-quant-type"},
        {},
        kBits},
-      {{"--bnb-4bit-quant-type"}, {"load-in-4bit-type"}, kBits},
       {{"-q", "--quantization", "--quantize"}, {}, kBits}};
   return all;
 }

@@ -71,10 +71,6 @@ models::ModelPtr definition_to_start_from(const fs::path& folder, train::TrainOp
   return train::to_start_from(model, o);
 }
 
-bool is_options_file(const std::string& word) {
-  return word.ends_with(".toml") || word.ends_with(".py");
-}
-
 bool names_a_model(const std::string& key) {
   if (key == kFolder) return false;
   const auto& info = train::train_option_table().find(key);
@@ -157,7 +153,7 @@ Arguments with_model_as_word(Arguments args) {
     return true;
   });
   if (model.empty()) return args;
-  if (is_options_file(model))
+  if (train::is_options_file(model))
     usage_error("--model: {} is a file of options; name it without --model", model);
   args.positional.push_back(model);
   return args;
@@ -168,7 +164,7 @@ void add_run_file(const Arguments& args, KeyValues& given) {
     usage_error("expected one file of options or model folder; got '{}' and '{}'",
                 args.positional[0], args.positional[1]);
   for (const std::string& word : args.positional)
-    given.emplace_back(is_options_file(word) ? "config" : kFolder, word);
+    given.emplace_back(train::is_options_file(word) ? "config" : kFolder, word);
 }
 
 std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyValues& given) {

@@ -216,8 +216,6 @@ const OptionTable<TrainOptions>& train_option_table();
 std::vector<const models::Preset*> presets();
 
 const models::Preset& find_preset(const std::string& name);
-/// What --init-from means where no preset is named.
-const models::Preset& preset_for_fine_tuning(TrainTask task);
 
 /// Whether the option is asked anew each time, and never taken from the record of a run.
 bool is_per_call(std::string_view name);
@@ -304,6 +302,9 @@ struct FileSetting {
   std::string key, value, where;
 };
 std::vector<FileSetting> read_toml(const std::string& path);
+/// Whether a word that stands alone names a file of options, by its ending. YAML counts: it is
+/// refused with what to do instead, not taken for a text.
+bool is_options_file(const std::string& path);
 /// The same for a configuration file of nanoGPT: `name = literal` or `name: type = literal`, where
 /// numbers may be joined by + - * / // % ** and parentheses, and a list gives a list. Nothing in
 /// the file is run.

@@ -7,6 +7,10 @@
 namespace brrr::train {
 namespace {
 
+bool trains_adapter(const TrainOptions& o, const io::ModelFolder& model) {
+  return o.lora_r > 0 || model.definition->adapted() != nullptr;
+}
+
 /// Says in which integers a quantised model is held below an adapter; "" for floats.
 std::string quantized_base_note(const TrainOptions& o, const io::ModelFolder& model) {
   if (!model.has_integers()) return "";

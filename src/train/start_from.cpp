@@ -75,17 +75,14 @@ std::string quantization_note(const io::ModelFolder& model) {
       model.folder.string(), io::description(*model.quantization));
 }
 
-bool trains_adapter(const TrainOptions& o, const io::ModelFolder& model) {
-  return o.lora_r > 0 || model.definition->adapted() != nullptr;
-}
-
 std::string preset_note(const TrainOptions& o, const io::ModelFolder& model) {
   if (!o.was_given("preset")) return "";
-  TrainOptions usual;  // as fine-tuning would have them
-  for (const auto& [name, value] : preset_for_fine_tuning(o.task).values)
-    if (!is_model_setting(name)) train_option_table().find(name).set(usual, value);
+  KeyValues choices;  // of which the defaults of fine-tuning follow
+  for (const char* name : {"task", "init-from", "optim", "lora-r"})
+    if (o.was_given(name)) choices.emplace_back(name, train_option_table().find(name).get(o)[0]);
+  TrainOptions usual = resolve_unchecked(choices);
   usual.context = std::min(usual.context, model.definition->sizes().context);
-  if (trains_adapter(o, model)) fill_for_started_adapter(usual);
+  if (model.definition->adapted() != nullptr) fill_for_started_adapter(usual);
   std::vector<std::string> changed;
   for (const char* name : {"learning-rate", "context"}) {
     const auto& row = train_option_table().find(name);

@@ -85,9 +85,6 @@ std::string description(const io::ModelFolder& model);
 /// What training does with a folder's quantised weights: a line for the user, or "".
 std::string quantization_note(const io::ModelFolder& model);
 
-/// Whether the run trains a low-rank adapter: a new one, or the one of the folder it starts from.
-bool trains_adapter(const TrainOptions& options, const io::ModelFolder& model);
-
 /// Returns the note for the user on what a preset that was named changes compared with
 /// fine-tuning's own defaults; "" if nothing.
 std::string preset_note(const TrainOptions& options, const io::ModelFolder& model);

@@ -60,6 +60,7 @@ TEST(ForeignAdapterNames, LlamaFactoryIsUnderstood) {
                       {"overwrite_output_dir", "true"},
                       {"save_only_model", "false"},
                       {"report_to", "none"},
+                      {"resume_from_checkpoint", "null"},
                       {"per_device_train_batch_size", "1"},
                       {"gradient_accumulation_steps", "8"},
                       {"num_train_epochs", "3.0"},
@@ -87,7 +88,9 @@ TEST(ForeignAdapterNames, LlamaFactoryIsUnderstood) {
       with({{"lora_rank", "16"}, {"quantization_bit", "4"}, {"quantization_method", "bnb"}}));
   EXPECT_EQ(q.lora_r, 16);
   EXPECT_TRUE(q.load_in_4bit);
-  EXPECT_EQ(q.load_in_4bit_type, "nf4");
+  EXPECT_EQ(
+      resolve(with({{"quantization_bit", "4"}, {"quantization_type", "nf4"}})).load_in_4bit_type,
+      "nf4");
   EXPECT_TRUE(resolve(with({{"quantization_bit", "8"}})).load_in_8bit);
   const TrainOptions pairs = resolve({{"model_name_or_path", "model"},
                                       {"stage", "dpo"},
@@ -104,7 +107,7 @@ TEST(ForeignAdapterNames, LlamaFactoryIsUnderstood) {
   EXPECT_USER_ERROR(resolve(with({{"stage", "kto"}})), "expected pt");
   EXPECT_USER_ERROR(resolve(with({{"finetuning_type", "oft"}})), "expected lora or full");
   EXPECT_USER_ERROR(resolve(with({{"template", "llama3"}})), "--chat-template FILE");
-  EXPECT_USER_ERROR(resolve(with({{"train_on_prompt", "true"}})), "assistant's turns");
+  EXPECT_USER_ERROR(resolve(with({{"train_on_prompt", "true"}})), "learn answers alone");
   EXPECT_USER_ERROR(resolve(with({{"quantization_bit", "3"}})), "expected 4 or 8");
   EXPECT_USER_ERROR(resolve(with({{"quantization_method", "hqq"}})), "--load-in-4bit");
   EXPECT_USER_ERROR(resolve(with({{"adapter_name_or_path", "a"}})),
@@ -127,7 +130,7 @@ TEST(ForeignAdapterNames, MlxAndAxolotlAreUnderstood) {
                                     {"learning_rate", "1e-5"},
                                     {"steps_per_report", "10"},
                                     {"steps_per_eval", "200"},
-                                    {"grad_accumulation_steps", "2"},
+                                    {"grad_accumulation_steps", "1"},
                                     {"adapter_path", "adapters"},
                                     {"save_every", "100"},
                                     {"test", "false"},
@@ -142,7 +145,6 @@ TEST(ForeignAdapterNames, MlxAndAxolotlAreUnderstood) {
   EXPECT_EQ(mlx.logging_steps, 10);
   EXPECT_EQ(mlx.eval_steps, 200);
   EXPECT_EQ(mlx.save_steps, 100);
-  EXPECT_EQ(mlx.gradient_accumulation_steps, 2);
   EXPECT_EQ(mlx.output_dir, "adapters");
   EXPECT_EQ(mlx.rematerialize, "blocks");
   EXPECT_USER_ERROR(resolve({{"resume_adapter_file", "a.safetensors"}}), "--init-from FOLDER");
@@ -170,6 +172,69 @@ TEST(ForeignAdapterNames, MlxAndAxolotlAreUnderstood) {
   EXPECT_EQ(axolotl.val_fraction, 0.05);
 }
 
+// A name of another program chooses the defaults of fine-tuning as --init-from and --task do, in
+// any order.
+TEST(ForeignAdapterNames, DefaultsAreThoseOfOurNames) {
+  const TrainOptions ours = resolve({{"init-from", "m"}});
+  for (const char* name : {"model", "base_model", "model_name_or_path"}) {
+    const TrainOptions o = resolve({{name, "m"}});
+    EXPECT_EQ(o.preset, ours.preset) << name;
+    EXPECT_EQ(o.learning_rate, ours.learning_rate) << name;
+    EXPECT_EQ(o.context, ours.context) << name;
+    EXPECT_EQ(o.batch_size, ours.batch_size) << name;
+  }
+  const KeyValues chat{{"data", "c.jsonl"}, {"init_from", "m"}};
+  const auto with = [&](KeyValues first, KeyValues last) {
+    first.insert(first.end(), chat.begin(), chat.end());
+    first.insert(first.end(), last.begin(), last.end());
+    return resolve(first);
+  };
+  const TrainOptions of_task = with({{"task", "chat"}}, {});
+  const KeyValues stage{{"stage", "sft"}}, prompt{{"train_on_prompt", "false"}};
+  for (const TrainOptions& o : {with(stage, prompt), with(prompt, stage)}) {
+    EXPECT_EQ(o.task, TrainTask::chat);
+    EXPECT_EQ(o.preset, of_task.preset);
+    EXPECT_EQ(o.sampling, of_task.sampling);
+  }
+  EXPECT_EQ(with({{"rl", "ipo"}}, {}).dpo_loss, "ipo");
+  EXPECT_EQ(with({{"rl", "dpo"}}, prompt).task, TrainTask::dpo);
+}
+
+TEST(ForeignAdapterNames, FullTrainingContradictsARank) {
+  const auto with = [](KeyValues more) {
+    more.emplace_back("init_from", "m");
+    return resolve(more);
+  };
+  const char* kContradict = "contradict each other";
+  EXPECT_USER_ERROR(with({{"finetuning_type", "full"}, {"lora_rank", "8"}}), kContradict);
+  EXPECT_USER_ERROR(with({{"lora_rank", "8"}, {"adapter", "none"}}), "--adapter none");
+  EXPECT_USER_ERROR(with({{"use_peft", "false"}, {"lora_r", "8"}}), kContradict);
+  EXPECT_USER_ERROR(with({{"adapter_path", "a"}, {"fine_tune_type", "full"}}), kContradict);
+  EXPECT_EQ(with({{"adapter_path", "a"}}).lora_r, 8);
+  EXPECT_EQ(with({{"qlora", "false"}, {"lora_r", "4"}}).lora_r, 4);
+  EXPECT_EQ(with({{"adapter_path", "a"}, {"lora_rank", "4"}}).lora_r, 4);
+  EXPECT_EQ(with({{"lora_rank", "4"}, {"fine_tune_type", "lora"}}).lora_r, 4);
+}
+
+TEST(ForeignAdapterNames, UsualValuesAreRead) {
+  EXPECT_EQ(resolve({{"val_batches", "-1"}}).eval_batches, 0);
+  EXPECT_EQ(resolve({{"bf16", "auto"}}).precision, Precision::bfloat16);
+  EXPECT_EQ(resolve({{"resume_from_checkpoint", "null"}}).resume, "false");
+  const TrainOptions o =
+      resolve({{"init_from", "m"}, {"lora_r", "4"}, {"lora_target", "q_proj, v_proj"}});
+  EXPECT_EQ(o.lora_targets, (std::vector<std::string>{"q_proj", "v_proj"}));
+  EXPECT_USER_ERROR(resolve({{"grad_accumulation_steps", "2"}}), "micro-batches");
+  test::TempFolder folder;
+  const std::string path = (folder / "sft.yaml").string();
+  write_file_atomically(path, "stage: sft\n");
+  EXPECT_USER_ERROR(resolve({{"config", path}}), "YAML is not read");
+  const std::string toml = (folder / "sft.toml").string();
+  write_file_atomically(toml,
+                        "base_model = 'm'\nlora_r = 4\nlora_target = ['q_proj']\nbf16 = 'auto'\n");
+  EXPECT_EQ(resolve({{"config", toml}}).lora_targets, std::vector<std::string>{"q_proj"});
+  EXPECT_EQ(resolve({{"config", toml}}).init_from, "m");
+}
+
 // MLX-LM's --data names a folder.
 TEST(ForeignAdapterNames, FolderOfConversationsHasItsValidationFile) {
   test::TempFolder folder;
@@ -186,6 +251,18 @@ TEST(ForeignAdapterNames, FolderOfConversationsHasItsValidationFile) {
   EXPECT_EQ(resolve(options({})).val_data, std::vector{(folder / "valid.jsonl").string()});
   EXPECT_EQ(resolve(options({{"val_data", "v.jsonl"}})).val_data,
             std::vector<std::string>{"v.jsonl"});
+  EXPECT_TRUE(resolve(options({{"val_fraction", "0.2"}})).val_data.empty());
+  EXPECT_USER_ERROR(resolve({{"data", folder.path().string()}}), "add --task chat");
+
+  // A resumed run finds the files in the folder's new place.
+  const TrainOptions recorded = resolve(options({}));
+  test::TempFolder moved;
+  for (const char* name : {"train.jsonl", "validation.jsonl"})
+    write_file_atomically(moved / name, "{}");
+  const TrainOptions now = resolve({{"resume", "run"}, {"data", moved.path().string()}});
+  const TrainOptions resumed = merge_for_resume(recorded, now, "run");
+  EXPECT_EQ(resumed.data, std::vector{(moved / "train.jsonl").string()});
+  EXPECT_EQ(resumed.val_data, std::vector{(moved / "validation.jsonl").string()});
 }
 
 }  // namespace

@@ -78,7 +78,8 @@ TEST_F(ForeignWords, OptionsThatWeLackSaySo) {
   expect("generate -m none --load-in-8bit", 2, "--precision int8, int8-weight-only or int4");
   expect("train --lora-r 8", 2, "--lora-r adapts a trained model: it needs --init-from FOLDER");
   expect("train --bnb_4bit_quant_type nf4", 2, "--load-in-4bit-type nf4 chooses a format for");
-  expect("train --bnb_4bit_quant_type nf5", 2, "--load-in-4bit-type: ");
+  expect("train --bnb_4bit_quant_type nf5", 2,
+         "--bnb-4bit-quant-type: expected one of int4, nf4, fp4");
   expect("generate -m none --bnb-4bit-quant-type nf4", 2, "--load-in-4bit with --lora-r");
   expect("train --load_in_8bit", 2,
          "--load-in-8bit holds the model below an adapter in integers, which are not trained "
@@ -109,8 +110,10 @@ TEST_F(ForeignWords, OptionsOfAdaptersAreOurs) {
   expect("train --adapter some/folder", 2, "--adapter: expected lora or qlora; `--lora-r N`");
   expect("train --bnb_4bit_compute_dtype int8", 2, "expected bfloat16, float16 or float32; got");
   expect("train --bnb_4bit_use_double_quant true", 2, "are held as they are");
-  expect("train --assistant_only_loss", 2, "expected false: --task chat learns the assistant's");
-  expect("train --task chat --completion_only_loss false", 2, "expected true: --task chat learns");
+  expect("train --assistant_only_loss", 2,
+         "expected false: --task chat and --task dpo learn answers");
+  expect("train --task chat --completion_only_loss false", 2,
+         "expected true: --task chat and --task dpo learn");
   expect("train --beta 0.2", 2, "--dpo-beta is for pairs of answers: it needs --task dpo");
   expect("train --loss_type ipo", 2, "--dpo-loss is for pairs of answers: it needs --task dpo");
   expect("train --ref_model gpt2", 2, "the reference of --task dpo is the model that");

@@ -12,65 +12,28 @@ namespace {
 using ForeignTable = OptionTable<TrainOptions>;
 using Kind = OptionKind;
 
-/// An option of ours by the name that another program has for it.
-struct Renamed {
-  const char* name;
-  Kind kind;
-  const char* ours;
-};
-
-constexpr Renamed kRenamed[] = {
-    // transformers' scripts without a Trainer
-    {"num-warmup-steps", Kind::kText, "warmup-steps"},
-    {"max-train-steps", Kind::kText, "max-steps"},
-    // TRL
-    {"max-length", Kind::kText, "context"},
-    {"beta", Kind::kText, "dpo-beta"},
-    {"loss-type", Kind::kText, "dpo-loss"},
-    // LLaMA-Factory
-    {"cutoff-len", Kind::kText, "context"},
-    {"val-size", Kind::kText, "val-fraction"},
-    {"additional-target", Kind::kText, "lora-modules-to-save"},
-    {"neat-packing", Kind::kFlag, "packing"},
-    {"pref-beta", Kind::kText, "dpo-beta"},
-    {"pref-loss", Kind::kText, "dpo-loss"},
-    // MLX-LM
-    {"model", Kind::kText, "init-from"},
-    {"iters", Kind::kText, "max-steps"},
-    {"val-batches", Kind::kText, "eval-batches"},
-    {"steps-per-report", Kind::kText, "logging-steps"},
-    {"steps-per-eval", Kind::kText, "eval-steps"},
-    {"save-every", Kind::kText, "save-steps"},
-    {"adapter-path", Kind::kText, "output-dir"},
-    {"grad-accumulation-steps", Kind::kText, "gradient-accumulation-steps"},
-    {"grad-checkpoint", Kind::kFlag, "gradient-checkpointing"},
-    {"mask-prompt", Kind::kFlag, "assistant-only-loss"},
-    // axolotl
-    {"base-model", Kind::kText, "init-from"},
-    {"sequence-len", Kind::kText, "context"},
-    {"micro-batch-size", Kind::kText, "batch-size"},
-    {"val-set-size", Kind::kText, "val-fraction"},
-    {"sample-packing", Kind::kFlag, "packing"},
-};
-
 /// PEFT, TRL, axolotl, LLaMA-Factory and MLX-LM.
 void add_adapter_rows(ForeignTable& t) {
   const auto use_lora = [](TrainOptions& o, const std::string& s) {
     constexpr int64_t kRankOfTrl = 16;
-    if (parse_bool(s) && o.lora_r == 0) o.lora_r = kRankOfTrl;
+    if (!parse_bool(s))
+      o.lora_r = 0;
+    else if (o.lora_r == 0)
+      o.lora_r = kRankOfTrl;
   };
   t.foreign("use-peft", Kind::kFlag, "lora-r", "lora-r=16", use_lora, {"use-lora"});
-  t.foreign("finetuning-type", Kind::kText, "lora-r", "lora: lora-r=8",
+  t.foreign("finetuning-type", Kind::kText, "lora-r", "lora: lora-r=8, full: lora-r=off",
             [](TrainOptions& o, const std::string& s) {
-              constexpr int64_t kRankOfMlx = 8;  // and of LLaMA-Factory
-              if (s == "lora") {
-                if (o.lora_r == 0) o.lora_r = kRankOfMlx;
-              } else if (s != "full") {
+              constexpr int64_t kUsualRank = 8;  // in LLaMA-Factory and MLX-LM
+              if (s != "lora" && s != "full")
                 usage_error(
                     "expected lora or full; --freeze leaves named parameters as they are, and "
                     "adapters with DoRA are used, not trained; got '{}'",
                     s);
-              }
+              if (s == "full")
+                o.lora_r = 0;
+              else if (o.lora_r == 0)
+                o.lora_r = kUsualRank;
             },
             {"fine-tune-type"});
   t.foreign("lora-target-linear", Kind::kFlag, "lora-targets", "lora-targets=all-linear",
@@ -86,21 +49,21 @@ void add_adapter_rows(ForeignTable& t) {
               else if (!is_among(s, "auto none null float32 fp32 torch.float32"))
                 usage_error("expected bfloat16, float16 or float32; got '{}'", s);
             });
-  const auto expect_with_chat = [](const TrainOptions& o, bool given, bool with_chat) {
-    const bool expected = (o.task == TrainTask::chat) == with_chat;
+  const auto expect_with_answers = [](const TrainOptions& o, bool given, bool with_answers) {
+    const bool expected = renders_conversations(o) == with_answers;
     if (given != expected)
       usage_error(
-          "expected {}: --task chat learns the assistant's turns or the completion alone, other "
-          "tasks whole texts; leave it out",
+          "expected {}: --task chat and --task dpo learn answers alone, a run without --task whole "
+          "texts; leave it out",
           expected);
   };
   t.foreign(
       "assistant-only-loss", Kind::kFlag, "assistant-only-loss", "true with task=chat",
-      [=](TrainOptions& o, const std::string& s) { expect_with_chat(o, parse_bool(s), true); },
-      {"completion-only-loss"});
+      [=](TrainOptions& o, const std::string& s) { expect_with_answers(o, parse_bool(s), true); },
+      {"completion-only-loss", "mask-prompt"});
   t.foreign(
       "train-on-prompt", Kind::kFlag, "train-on-prompt", "false with task=chat",
-      [=](TrainOptions& o, const std::string& s) { expect_with_chat(o, parse_bool(s), false); },
+      [=](TrainOptions& o, const std::string& s) { expect_with_answers(o, parse_bool(s), false); },
       {"train-on-inputs"});
 }
 
@@ -108,7 +71,9 @@ void add_mapped_rows(ForeignTable& t) {
   const auto mixed = [&](const char* name, Precision precision, const char* help) {
     t.foreign(name, Kind::kFlag, "precision", help,
               [precision](TrainOptions& o, const std::string& s) {
-                if (parse_bool(s)) o.precision = precision;
+                // axolotl's `bf16: auto`: where the device has it, as all have here
+                const bool is_auto = precision == Precision::bfloat16 && is_among(s, "auto");
+                if (is_auto || parse_bool(s)) o.precision = precision;
               },
               {std::string(name) + "-full-eval"});
   };
@@ -122,7 +87,7 @@ void add_mapped_rows(ForeignTable& t) {
             [](TrainOptions& o, const std::string& s) {
               set_rematerialize(o, parse_bool(s) ? "blocks" : "none");
             },
-            {"activation-checkpointing"});
+            {"activation-checkpointing", "grad-checkpoint"});
   t.foreign("group-by-length", Kind::kFlag, "sampling", "sampling=group_by_length",
             [](TrainOptions& o, const std::string& s) {
               if (parse_bool(s)) o.sampling = "group_by_length";
@@ -130,7 +95,8 @@ void add_mapped_rows(ForeignTable& t) {
   t.foreign("packing", Kind::kFlag, "pack", "pack=documents",
             [](TrainOptions& o, const std::string& s) {
               if (parse_bool(s)) o.pack = "documents";
-            });
+            },
+            {"neat-packing", "sample-packing"});
   t.foreign("use-cpu", Kind::kFlag, "device", "device=cpu",
             [](TrainOptions& o, const std::string& s) {
               if (parse_bool(s)) o.device = "cpu";
@@ -178,6 +144,12 @@ void add_mapped_rows(ForeignTable& t) {
 
 /// transformers' example scripts.
 void add_script_rows(ForeignTable& t) {
+  t.foreign("full-determinism", Kind::kFlag, "full-determinism", "always so",
+            [](TrainOptions&, const std::string& s) { parse_bool(s); });
+  t.foreign("greater-is-better", Kind::kOptional, "greater-is-better", "as the metric says",
+            [](TrainOptions& o, const std::string& s) {
+              if (!is_among(s, "none null")) o.greater_is_better = parse_bool(s);
+            });
   t.foreign("validation-split-percentage", Kind::kReal, "val-fraction", "percent of the text",
             [](TrainOptions& o, const std::string& s) {
               o.val_fraction =
@@ -204,23 +176,6 @@ void add_script_rows(ForeignTable& t) {
                 usage_error("expected {}: --task regress learns numbers, --task classify classes",
                             o.task == TrainTask::regress);
             });
-}
-
-/// Names that set no field, and those of which in_our_names() makes ours.
-void add_translated_rows(ForeignTable& t) {
-  t.foreign("full-determinism", Kind::kFlag, "full-determinism", "always so",
-            [](TrainOptions&, const std::string& s) { parse_bool(s); });
-  t.foreign("greater-is-better", Kind::kOptional, "greater-is-better", "as the metric says",
-            [](TrainOptions& o, const std::string& s) {
-              if (!is_among(s, "none null")) o.greater_is_better = parse_bool(s);
-            });
-  for (const Renamed& r : kRenamed)
-    t.foreign(r.name, r.kind, r.name, "", [](TrainOptions&, const std::string&) {});
-  for (const char* name : {"dataset", "config-overrides", "text-column-names", "stage",
-                           "lora-target", "quantization-bit", "checkpointing-steps", "adapter"})
-    t.foreign(name, Kind::kText, name, "", [](TrainOptions&, const std::string&) {});
-  for (const char* name : {"line-by-line", "qlora", "pure-bf16"})
-    t.foreign(name, Kind::kFlag, name, "", [](TrainOptions&, const std::string&) {});
 }
 
 /// nanoGPT's --dataset NAME is the folder data/NAME, with train.bin and val.bin in it.
@@ -252,7 +207,7 @@ KeyValues dataset_named(const std::string& name) {
 
 /// axolotl's `adapter: lora` or `qlora`.
 KeyValues adapter_named(const std::string& kind) {
-  if (is_among(kind, kOff)) return {};
+  if (is_among(kind, kOff)) return {{"use-peft", "false"}};
   if (kind == "lora") return {{"use-peft", "true"}};
   if (kind == "qlora") return {{"use-peft", "true"}, {"load-in-4bit", "true"}};
   usage_error(
@@ -270,10 +225,25 @@ KeyValues stage_named(const std::string& stage) {
               stage);
 }
 
-/// LLaMA-Factory's `quantization_bit: 4`, which is bitsandbytes' nf4.
+/// axolotl's `rl: dpo`.
+KeyValues preference_task_named(const std::string& method) {
+  if (is_among(method, kOff)) return {};
+  if (method == "dpo") return {{"task", "dpo"}};
+  if (method == "ipo") return {{"task", "dpo"}, {"dpo-loss", "ipo"}};
+  usage_error("expected dpo or ipo; got '{}'", method);
+}
+
+/// LLaMA-Factory's `lora_target: q_proj, v_proj`, or `all`.
+KeyValues targets_named(const std::string& list) {
+  std::string names = list;
+  std::erase(names, ' ');
+  return {{"lora-targets", names == "all" ? "all-linear" : names}};
+}
+
+/// LLaMA-Factory's `quantization_bit: 4`.
 KeyValues integers_of_bits(const std::string& bits) {
   if (is_among(bits, kOff)) return {};
-  if (bits == "4") return {{"load-in-4bit", "true"}, {"load-in-4bit-type", "nf4"}};
+  if (bits == "4") return {{"load-in-4bit", "true"}};
   if (bits == "8") return {{"load-in-8bit", "true"}};
   usage_error("expected 4 or 8; got '{}'", bits);
 }
@@ -293,6 +263,58 @@ KeyValues overrides_in(const std::string& list) {
   return ours;
 }
 
+KeyValues columns_named(const std::string& names) {
+  const size_t comma = names.find(',');
+  KeyValues ours{{"text-column", names.substr(0, comma)}};
+  if (comma != std::string::npos) ours.emplace_back("text2-column", names.substr(comma + 1));
+  return ours;
+}
+
+/// A name for one or several options of ours. `option`: the one that it sets above all.
+struct Translated {
+  const char* name;
+  Kind kind;
+  const char* option;
+  KeyValues (*in_ours)(const std::string& value);
+};
+
+const Translated kTranslated[] = {
+    {"dataset", Kind::kText, "data", dataset_named},
+    {"config-overrides", Kind::kText, "config-overrides", overrides_in},
+    {"text-column-names", Kind::kText, "text-column", columns_named},
+    {"line-by-line", Kind::kFlag, "sampling",
+     [](const std::string& s) {
+       return parse_bool(s) ? KeyValues{{"sampling", "documents"}, {"separator", "\n"}}
+                            : KeyValues{};
+     }},
+    {"checkpointing-steps", Kind::kText, "save-steps",
+     [](const std::string& s) {
+       return KeyValues{{s == "epoch" ? "save-strategy" : "save-steps", s}};
+     }},
+    {"stage", Kind::kText, "task", stage_named},
+    {"rl", Kind::kText, "task", preference_task_named},
+    {"adapter", Kind::kText, "lora-r", adapter_named},
+    {"qlora", Kind::kFlag, "lora-r",
+     [](const std::string& s) { return parse_bool(s) ? adapter_named("qlora") : KeyValues{}; }},
+    {"lora-target", Kind::kList, "lora-targets", targets_named},
+    {"quantization-bit", Kind::kText, "load-in-4bit", integers_of_bits},
+    {"pure-bf16", Kind::kFlag, "precision",
+     [](const std::string& s) {
+       return parse_bool(s) ? KeyValues{{"precision", "bf16"}, {"param-dtype", "bfloat16"}}
+                            : KeyValues{};
+     }},
+    // MLX-LM's folder of an adapter, which it trains unless --fine-tune-type says otherwise.
+    {"adapter-path", Kind::kText, "output-dir",
+     [](const std::string& s) {
+       return KeyValues{{"output-dir", s}, {"finetuning-type", "lora"}};
+     }},
+};
+
+void add_translated_rows(ForeignTable& t) {
+  for (const Translated& row : kTranslated)
+    t.foreign(row.name, row.kind, row.option, "", [](TrainOptions&, const std::string&) {});
+}
+
 }  // namespace
 
 void add_foreign_rows(ForeignTable& t) {
@@ -306,30 +328,8 @@ void add_foreign_rows(ForeignTable& t) {
 
 std::optional<KeyValues> in_our_names(const std::string& option, const std::string& value) {
   if (option == "init-from" && value == "resume") return KeyValues{{"resume", "true"}};
-  if (option == "dataset") return dataset_named(value);
-  if (option == "config-overrides") return overrides_in(value);
-  if (option == "text-column-names") {
-    const size_t comma = value.find(',');
-    KeyValues ours{{"text-column", value.substr(0, comma)}};
-    if (comma != std::string::npos) ours.emplace_back("text2-column", value.substr(comma + 1));
-    return ours;
-  }
-  if (option == "line-by-line")
-    return parse_bool(value) ? KeyValues{{"sampling", "documents"}, {"separator", "\n"}}
-                             : KeyValues{};
-  for (const Renamed& r : kRenamed)
-    if (option == r.name) return KeyValues{{r.ours, value}};
-  if (option == "stage") return stage_named(value);
-  if (option == "lora-target")
-    return KeyValues{{"lora-targets", value == "all" ? "all-linear" : value}};
-  if (option == "quantization-bit") return integers_of_bits(value);
-  if (option == "pure-bf16")
-    return parse_bool(value) ? KeyValues{{"precision", "bf16"}, {"param-dtype", "bfloat16"}}
-                             : KeyValues{};
-  if (option == "adapter") return adapter_named(value);
-  if (option == "qlora") return adapter_named(parse_bool(value) ? "qlora" : "none");
-  if (option == "checkpointing-steps")
-    return KeyValues{{value == "epoch" ? "save-strategy" : "save-steps", value}};
+  for (const Translated& row : kTranslated)
+    if (option == row.name) return row.in_ours(value);
   return std::nullopt;
 }
 

@@ -33,6 +33,8 @@ constexpr const char* kStartedAdapter =
 constexpr const char* kSmallStates =
     "--optim adamw_8bit or adafactor keeps small states for all weights, and --lora-r N trains "
     "few; leave it out";
+constexpr const char* kSharesOfSteps =
+    "--eval-steps and --save-steps below 1 are a share of all steps; leave it out";
 constexpr const char* kReference =
     "the reference of --task dpo is the model that the run starts from; leave it out";
 constexpr const char* kPreferenceLosses =
@@ -40,8 +42,7 @@ constexpr const char* kPreferenceLosses =
 constexpr const char* kNoUpload =
     "nothing is uploaded; leave it out, and upload the run's folder by `hf upload NAME FOLDER`";
 
-// In the order of transformers' TrainingArguments, then names that its earlier versions had, then
-// nanoGPT's.
+// transformers' TrainingArguments in their order, then names that its earlier versions had.
 constexpr Harmless kHarmless[] = {
     {"lr-scheduler-kwargs", Kind::kText, kOff,
      "schedules have options of their own: --min-lr, --warmup-steps, --lr-decay-steps"},
@@ -224,6 +225,21 @@ constexpr Harmless kHarmless[] = {
     {"dataset-dir", Kind::kText, kOff, "data is read from files: take --data FILE.jsonl"},
     {"max-samples", Kind::kText, kOff,
      "the whole file is learnt from: cut it, or take --max-steps"},
+    {"grad-accumulation-steps", Kind::kText, "1",
+     "MLX-LM's iters count micro-batches, --max-steps optimizer steps: divide them, and take "
+     "--gradient-accumulation-steps"},
+    {"eval-dataset", Kind::kText, kOff, "data is read from files: take --val-data FILE.jsonl"},
+    {"evals-per-epoch", Kind::kText, kOff, kSharesOfSteps},
+    {"saves-per-epoch", Kind::kText, kOff, kSharesOfSteps},
+    {"pad-to-sequence-len", Kind::kFlag, "", ""},
+    {"dataset-prepared-path", Kind::kText, "", ""},
+    {"wandb-entity", Kind::kText, "", ""},
+    {"wandb-watch", Kind::kText, "", ""},
+    {"wandb-name", Kind::kText, "", ""},
+    {"wandb-log-model", Kind::kText, "", ""},
+    {"project-name", Kind::kText, "", ""},
+    {"upcast-layernorm", Kind::kFlag, "", ""},  // norms always compute in f32
+    {"pref-ftx", Kind::kText, "0 0.0", kPreferenceLosses},
     {"train", Kind::kFlag, "true", "another verb uses a model without training it: eval"},
     {"test", Kind::kFlag, "false", "`brrr eval MODEL --text FILE` evaluates a model; leave it out"},
     {"test-batches", Kind::kText, "", ""},

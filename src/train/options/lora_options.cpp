@@ -56,13 +56,15 @@ void add_lora_rows(OptionTable<TrainOptions>& t) {
       "folder or GGUF file that is quantised already keeps its own integers without this option");
   t.choice("load-in-4bit-type", &O::load_in_4bit_type, {{"int4"}, {"nf4"}, {"fp4"}}, "TYPE",
            "number format of the 4 bits: int4 is integers with a scale per 32 inputs; nf4 and fp4 "
-           "are those of bitsandbytes, with a scale per 64");
+           "are those of bitsandbytes, with a scale per 64",
+           {"bnb-4bit-quant-type", "quantization-type"});
   t.flag("load-in-8bit", &O::load_in_8bit,
          "hold the linear layers of the base model in 8 bits, with a scale per output");
   t.list(
       "lora-modules-to-save", &O::lora_modules_to_save, true, "NAME...",
       "modules to train as a whole beside the adapter, such as lm_head; the head of a task always "
-      "is");
+      "is",
+      {"additional-target"});
 }
 
 namespace {

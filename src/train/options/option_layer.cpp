@@ -35,27 +35,28 @@ std::string field_of(const OptionInfo& row) {
 OptionLayer::OptionLayer(TrainOptions& options, Source source, std::set<std::string>* given)
     : options_(options), below_(options), source_(source), given_(given) {}
 
-void OptionLayer::set(std::string_view key, const std::string& value, const std::string& where,
-                      const std::string& unknown_where) {
+void append_in_our_names(std::vector<PlacedOption>& all, const PlacedOption& option) {
+  const auto& row = train_option_table().find(option.key, option.unknown_where);
+  const std::optional<KeyValues> ours = named_as_ours(row.name, option.value, option.where);
+  if (!ours) return all.push_back(option);
+  for (const auto& [key, value] : *ours)
+    append_in_our_names(all, {key, value, option.where, option.unknown_where,
+                              option.typed.empty() ? option.value : option.typed});
+}
+
+void OptionLayer::set(const PlacedOption& option) {
   const auto& table = train_option_table();
-  const Row& row = table.find(key, unknown_where);
-  if (const auto ours = named_as_ours(row.name, value, where)) {
-    for (const auto& [our_key, our_value] : *ours) set(our_key, our_value, where, unknown_where);
-    return;
-  }
+  const std::string &value = option.value, &where = option.where;
+  const Row& row = table.find(option.key, option.unknown_where);
   if (given_ != nullptr && row.kind == OptionKind::kText && value.empty())
     usage_error("{}: expected a value; got an empty one", where);
-  const Setting now{&row, value, where};
+  const Setting now{&row, value, where, option.typed.empty() ? value : option.typed};
   if (source_ != Source::preset) refuse_contradiction(now);
   if (row.clear && lists_.insert(row.name).second) row.clear(options_);
   const bool is_empty_list = row.clear && value.empty() && source_ != Source::command_line;
   if (!is_empty_list) table.set(options_, row, value, where);
   if (given_ != nullptr) given_->insert(option_set_by(row));
   settings_.emplace(field_of(row), now);
-}
-
-void OptionLayer::set_from_command_line(const std::string& key, const std::string& value) {
-  set(key, value, "--" + canonical_key(key), "");
 }
 
 void OptionLayer::refuse_contradiction(const Setting& now) const {
@@ -90,9 +91,9 @@ bool OptionLayer::depends_on_order(const Setting& a, const Setting& b) const {
 }
 
 std::string OptionLayer::shown(const Setting& setting) const {
-  if (source_ == Source::file) return fmt::format("{} = {}", setting.where, setting.value);
-  const bool is_bare = setting.row->kind == OptionKind::kFlag && setting.value == "true";
-  return is_bare ? setting.where : setting.where + " " + shell_word(setting.value);
+  if (source_ == Source::file) return fmt::format("{} = {}", setting.where, setting.typed);
+  const bool is_bare = setting.row->kind == OptionKind::kFlag && setting.typed == "true";
+  return is_bare ? setting.where : setting.where + " " + shell_word(setting.typed);
 }
 
 KeyValues overlaid(KeyValues under, const KeyValues& over) {

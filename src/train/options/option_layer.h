@@ -6,11 +6,22 @@
 #include <map>
 #include <set>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "train/options.h"
 
 namespace brrr::train {
+
+/// An option as it was given. `where` ("--n-layer", "run.toml:3: n_layer") opens the message of a
+/// refused value, `unknown_where` that of an unknown key.
+struct PlacedOption {
+  std::string key, value, where, unknown_where;
+  std::string typed = {};  // the value as it was given, where `value` is its translation
+};
+
+/// Appends the option, or what it says in our names (foreign_names.h). Throws UserError (exit 2)
+/// for an unknown key and for a value without a meaning here.
+void append_in_our_names(std::vector<PlacedOption>& all, const PlacedOption& option);
 
 /// Sets fields of `options`, which must outlive it. A list that a layer names starts empty, so that
 /// it replaces the list below.
@@ -22,19 +33,15 @@ class OptionLayer {
   /// preset.
   OptionLayer(TrainOptions& options, Source source, std::set<std::string>* given);
 
-  /// `where` ("--n-layer", "run.toml:3: n_layer") opens the message of a refused value,
-  /// `unknown_where` that of an unknown key. Throws UserError (exit 2) for these, and where an
-  /// earlier setting of this layer contradicts the new one.
-  void set(std::string_view key, const std::string& value, const std::string& where,
-           const std::string& unknown_where);
-  /// The same for a word of the command line.
-  void set_from_command_line(const std::string& key, const std::string& value);
+  /// Throws UserError (exit 2) for a refused value or an unknown key, and where an earlier setting
+  /// of this layer contradicts the new one.
+  void set(const PlacedOption& option);
 
  private:
   using Row = OptionTable<TrainOptions>::Row;
   struct Setting {
     const Row* row;
-    std::string value, where;
+    std::string value, where, typed;
   };
 
   void refuse_contradiction(const Setting& now) const;

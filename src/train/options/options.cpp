@@ -9,6 +9,7 @@
 #include "machine/device.h"
 #include "optim/optimizer.h"
 #include "train/options/foreign_names.h"
+#include "train/options/harmless_names.h"
 #include "train/options/lora_options.h"
 #include "train/options/preference_options.h"
 #include "train/options/rank_options.h"
@@ -65,7 +66,8 @@ void add_data_rows(Table& t) {
   t.real("val-fraction", &Options::val_fraction,
          {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
          "fraction of the text held out for validation, taken from its end; with --task every k-th "
-         "row, k = 1 / X");
+         "row, k = 1 / X",
+         {"val-size", "val-set-size"});
 }
 
 void add_task_rows(Table& t) {
@@ -205,12 +207,13 @@ void add_model_rows(Table& t) {
             "tokens in the vocabulary (0: the tokenizer's)");
   add_settings(t);
   t.integer("context", &Options::context, 1, 1 << 24, "N", "sequence length (tokens)",
-            {"block-size", "n-positions", "n-ctx", "max-seq-length"});
+            {"block-size", "n-positions", "n-ctx", "max-seq-length", "max-length", "cutoff-len",
+             "sequence-len"});
   t.real("dropout", &Options::dropout, share(), "P", "probability of dropping an activation");
   t.text("init-from", &Options::init_from, "FOLDER",
          "scratch, or a checkpoint, run or model folder, GGUF file, or ORG/NAME of the Hugging "
          "Face Hub, to start from; for a resumed run: the new place of an adapter's base",
-         {"model-name-or-path"});
+         {"model-name-or-path", "model", "base-model"});
   t.list("freeze", &Options::freeze, true, "PLACE...",
          "parameters to leave as they are: embed, h.3, h.0-5, norm, head, or a parameter's name or "
          "its beginning; they need neither gradients nor moments");
@@ -220,17 +223,18 @@ void add_model_rows(Table& t) {
 void add_training_rows(Table& t) {
   t.group("training");
   auto& steps = t.integer("max-steps", &Options::max_steps, -1, int64_t{1} << 31, "N",
-                          "optimizer steps", {"max-iters"});
+                          "optimizer steps", {"max-iters", "max-train-steps", "iters"});
   steps.free_on_resume = true;
   steps.set = [](Options& o, const std::string& s) {
     o.max_steps = std::max<int64_t>(0, parse_integer(s, -1, int64_t{1} << 31));
   };
   t.real("num-train-epochs", &Options::num_train_epochs, {.low = 0, .high = 1e9}, "X",
-         "passes over the training data, when max-steps is not given", {"epochs"})
+         "passes over the training data, when max-steps is not given", {"epochs", "num-epochs"})
       .free_on_resume = true;
   t.integer("batch-size", &Options::batch_size, 1, 1 << 16, "N",
             "sequences, or pictures, per micro-batch",
-            {"per-device-train-batch-size", "per-gpu-train-batch-size", "train-batch-size"});
+            {"per-device-train-batch-size", "per-gpu-train-batch-size", "train-batch-size",
+             "micro-batch-size"});
   t.integer("gradient-accumulation-steps", &Options::gradient_accumulation_steps, 1, 1 << 16, "N",
             "micro-batches per optimizer step", {"grad-accum-steps"});
   t.real("learning-rate", &Options::learning_rate, at_least(0), "X",
@@ -241,9 +245,11 @@ void add_training_rows(Table& t) {
          "learning rate at the end of the decay (default: a tenth of the peak; linear: 0)");
   t.choice("lr-scheduler-type", &Options::lr_scheduler_type,
            {{"cosine", "cosine_with_min_lr"}, {"linear"}, {"constant"}, {"constant_with_warmup"}},
-           "NAME", "cosine, linear, constant, constant_with_warmup", {"lr-schedule"});
+           "NAME", "cosine, linear, constant, constant_with_warmup",
+           {"lr-schedule", "lr-scheduler"});
   t.real("warmup-steps", &Options::warmup_steps, at_least(0), "X",
-         "steps of linear warm-up; below 1: a fraction of all steps", {"warmup-iters"});
+         "steps of linear warm-up; below 1: a fraction of all steps",
+         {"warmup-iters", "num-warmup-steps"});
   t.integer("lr-decay-steps", &Options::lr_decay_steps, 0, int64_t{1} << 31, "N",
             "step at which the decay ends (0: the last)", {"lr-decay-iters"});
   std::vector<std::vector<std::string>> optimizers;
@@ -316,9 +322,14 @@ void add_evaluation_rows(Table& t) {
   };
   add_interval(t, "eval-steps", &Options::eval_steps,
                "steps between evaluations; below 1: a fraction of all steps (0: only at the end)",
-               {"eval-interval"});
-  free_integer("eval-batches", &Options::eval_batches, 0, int64_t{1} << 31,
-               "batches per evaluation (0: the whole validation text)", {"eval-iters"});
+               {"eval-interval", "steps-per-eval"});
+  auto& eval_batches = t.integer("eval-batches", &Options::eval_batches, 0, int64_t{1} << 31, "N",
+                                 "batches per evaluation (0: the whole validation text)",
+                                 {"eval-iters", "val-batches"});
+  eval_batches.free_on_resume = true;
+  eval_batches.set = [](Options& o, const std::string& s) {
+    o.eval_batches = std::max<int64_t>(0, parse_integer(s, -1, int64_t{1} << 31));
+  };
   free_integer("eval-batch-size", &Options::eval_batch_size, 1, 1 << 16,
                "sequences, or pictures, per evaluation batch (default: the batch size)",
                {"per-device-eval-batch-size", "per-gpu-eval-batch-size"});
@@ -341,7 +352,7 @@ void add_evaluation_rows(Table& t) {
       t, "logging-steps", &Options::logging_steps,
       "steps between log lines, on the screen and in log.jsonl; below 1: a fraction of all steps "
       "(0: only evaluations; default: every step in log.jsonl, forty lines on the screen)",
-      {"log-interval"});
+      {"log-interval", "steps-per-report"});
   free_integer("samples", &Options::samples, 0, 1000,
                "sample texts at the end, and each time that --sample-steps asks for",
                {"sample-count"});
@@ -407,7 +418,8 @@ void add_run_rows(Table& t) {
       .free_on_resume = true;
   add_interval(t, "save-steps", &Options::save_steps,
                "steps between checkpoints; below 1: a fraction of all steps (default: eval-steps; "
-               "0: only at the end or on a signal)");
+               "0: only at the end or on a signal)",
+               {"save-every"});
   Table::Row& most = t.integer("save-total-limit", &Options::save_total_limit, 0, 1 << 20, "N",
                                "checkpoints to keep, besides the best one (0: all)");
   most.free_on_resume = true;
@@ -421,7 +433,8 @@ void add_run_rows(Table& t) {
   resume.free_on_resume = true;
   resume.set = [](Options& o, const std::string& s) {
     if (s.empty()) usage_error("expected true, false or a checkpoint folder; got ''");
-    o.resume = is_bool_word(s) ? (parse_bool(s) ? "true" : "false") : s;
+    const bool is_off = is_among(s, kOff);
+    o.resume = is_off ? "false" : is_bool_word(s) ? "true" : s;
   };
   t.flag("overwrite", &Options::overwrite, "start over in a run folder that is not empty",
          {"overwrite-output-dir"})

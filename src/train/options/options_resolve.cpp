@@ -76,7 +76,7 @@ void fill_intervals(TrainOptions& o) {
 
 void fill(TrainOptions& o) {
   fill_preferences(o);
-  fill_row_folder(o);
+  if (!o.wants_resume()) fill_row_folder(o);  // later merge_for_resume(), which knows the task
   fill_for_optimizer(o);
   fill_lora(o);
   for (const auto& [name, value] : models::find_architecture(o.architecture).defaults())
@@ -325,10 +325,6 @@ const models::Preset& find_preset(const std::string& name) {
   check_failed(__FILE__, __LINE__, "preset exists", name);
 }
 
-const models::Preset& preset_for_fine_tuning(TrainTask task) {
-  return find_preset(traits_of(task).fine_tuning_preset);
-}
-
 std::vector<const models::Preset*> presets() {
   std::vector<const models::Preset*> all;
   for (const models::Architecture* a : models::all_architectures())
@@ -365,30 +361,32 @@ TrainOptions resolve(const KeyValues& given) {
 
 TrainOptions resolve_unchecked(const KeyValues& given) {
   const auto& table = train_option_table();
+  std::vector<PlacedOption> typed, settings;
+  for (const auto& [key, value] : given)
+    append_in_our_names(typed, {key, value, "--" + canonical_key(key), ""});
   // The preset and the file come first whatever their place on the command line.
   TrainOptions heads;
   bool names_preset = false, names_architecture = false;
-  const auto take_head = [&](const std::string& key, const std::string& value,
-                             const std::string& where, const std::string& unknown_where) {
-    const Row& row = table.find(key, unknown_where);
+  const auto take_head = [&](const PlacedOption& option) {
+    const Row& row = table.find(option.key, option.unknown_where);
     if (row.name == "preset" || row.name == "config" || row.name == "architecture" ||
         row.name == "task" || row.name == "init-from")
-      table.set(heads, row, value, where);
+      table.set(heads, row, option.value, option.where);
     names_preset = names_preset || row.name == "preset";
     names_architecture = names_architecture || row.name == "architecture";
     return row.name;
   };
-  for (const auto& [key, value] : given) take_head(key, value, "--" + canonical_key(key), "");
-  std::vector<FileSetting> settings;
+  for (const PlacedOption& option : typed) take_head(option);
   bool is_nanogpt = false;
   if (!heads.config.empty()) {
     is_nanogpt = heads.config.ends_with(".py");
-    settings = is_nanogpt ? read_python(heads.config) : read_toml(heads.config);
+    for (const FileSetting& s : is_nanogpt ? read_python(heads.config) : read_toml(heads.config))
+      append_in_our_names(settings, {s.key, s.value, s.where + ": " + s.key, s.where + ": "});
     heads.preset = TrainOptions{}.preset;
-    for (const FileSetting& s : settings)
-      if (take_head(s.key, s.value, s.where + ": " + s.key, s.where + ": ") == "config")
-        usage_error("{}: config: a file cannot name another file", s.where);
-    for (const auto& [key, value] : given) take_head(key, value, "--" + canonical_key(key), "");
+    for (const PlacedOption& option : settings)
+      if (take_head(option) == "config")
+        usage_error("{}: a file cannot name another file", option.where);
+    for (const PlacedOption& option : typed) take_head(option);
   }
 
   // The learning rates of pre-training are far too large for a trained model.
@@ -420,15 +418,14 @@ TrainOptions resolve_unchecked(const KeyValues& given) {
   options.architecture = heads.architecture;
   OptionLayer preset(options, OptionLayer::Source::preset, nullptr);
   for (const auto& [key, value] : find_preset(heads.preset).values)
-    preset.set(key, value, heads.preset, "");
+    preset.set({key, value, heads.preset, ""});
   if (is_nanogpt && heads.task == TrainTask::text)
-    for (const auto& [key, value] : nanogpt_defaults()) preset.set(key, value, heads.config, "");
+    for (const auto& [key, value] : nanogpt_defaults()) preset.set({key, value, heads.config, ""});
   std::set<std::string> names;
   OptionLayer file(options, OptionLayer::Source::file, &names);
-  for (const FileSetting& s : settings)
-    file.set(s.key, s.value, s.where + ": " + s.key, s.where + ": ");
+  for (const PlacedOption& option : settings) file.set(option);
   OptionLayer command_line(options, OptionLayer::Source::command_line, &names);
-  for (const auto& [key, value] : given) command_line.set_from_command_line(key, value);
+  for (const PlacedOption& option : typed) command_line.set(option);
   if (names.contains("activation-memory")) names.insert("rematerialize");  // it sets both
   options.given.assign(names.begin(), names.end());
   fill(options);

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "train/options.h"
+#include "train/options/row_folder.h"
 
 namespace brrr::train {
 
@@ -79,6 +80,7 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
     if ((given && (may_change_on_resume(row) || is_base)) || is_per_call(row.name))
       copy_option(row, now, result);
   }
+  fill_row_folder(result);
   settle_rates(recorded, now, result);
   // That command names the batches of an evaluation as a whole, too: as many rows in those
   // recorded.

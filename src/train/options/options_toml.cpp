@@ -57,7 +57,22 @@ void flatten(const toml::table& table, const std::string& path, int depth,
 
 }  // namespace
 
+namespace {
+
+bool is_yaml(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+
+}  // namespace
+
+bool is_options_file(const std::string& path) {
+  return path.ends_with(".toml") || path.ends_with(".py") || is_yaml(path);
+}
+
 std::vector<FileSetting> read_toml(const std::string& path) {
+  if (is_yaml(path))
+    usage_error(
+        "--config {}: YAML is not read; write its lines `name: value` as `name = value` into a "
+        ".toml file, where the names of LLaMA-Factory, axolotl and MLX-LM are understood",
+        path);
   std::string text;
   try {
     text = read_file(path);

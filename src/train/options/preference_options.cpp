@@ -8,10 +8,12 @@ void add_preference_rows(OptionTable<TrainOptions>& t) {
   using O = TrainOptions;
   t.choice("dpo-loss", &O::dpo_loss, {{"sigmoid"}, {"ipo"}}, "NAME",
            "loss of --task dpo: sigmoid (direct preference optimization, Rafailov et al. 2023) or "
-           "ipo (identity preference optimization, Azar et al. 2023)");
+           "ipo (identity preference optimization, Azar et al. 2023)",
+           {"loss-type", "pref-loss"});
   t.real("dpo-beta", &O::dpo_beta, {.low = 0, .high = 1e6, .low_open = true}, "X",
          "--task dpo: how much a log probability that rises above the reference's counts; smaller "
-         "values let the model move further");
+         "values let the model move further",
+         {"beta", "pref-beta"});
   t.real("dpo-label-smoothing", &O::dpo_label_smoothing, {.low = 0, .high = 0.5, .high_open = true},
          "X",
          "--task dpo with --dpo-loss sigmoid: probability that a pair is labelled the wrong way "
