@@ -462,8 +462,8 @@ inline std::vector<Value> linear_cross_entropy(std::initializer_list<Value> oper
 /// K], w: [V, K] where {transpose_w}, else [K, V]; targets: [...] i32; losses, lse: [...] f32 (f64
 /// of f64). w may lie in any storage; dlosses, {dlse}: as lse; dx like x, dw like w, of {dx_dtype}
 /// and {dw_dtype} where given; no dw where {dw} is false. dlogits are rounded to the dtype of x;
-/// all else in f32 or wider. If w is not stored in rows, the last operand is w once more, in the
-/// layout for the product of dlogits and w, which may be the same layout.
+/// all else in f32 or wider. If w is not stored in rows, the last operand is a second copy of w in
+/// the layout that the product of dlogits and w reads, possibly the same layout.
 inline std::vector<Value> linear_cross_entropy_grad(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("linear_cross_entropy_grad", operands, attributes);
@@ -474,8 +474,8 @@ inline std::vector<Value> linear_cross_entropy_grad(std::initializer_list<Value>
 /// targets: [...] i32; losses, lse: [...] f32 (f64 of f64). w may lie in any storage; dlosses: as
 /// losses; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given; no dw where {dw} is
 /// false. dlogits are rounded to the dtype of x; all else in f32 or wider. If w is not stored in
-/// rows, the last operand is w once more, in the layout for the product of dlogits and w, which may
-/// be the same layout.
+/// rows, the last operand is a second copy of w in the layout that the product of dlogits and w
+/// reads, possibly the same layout.
 inline std::vector<Value> linear_cross_entropy_step(std::initializer_list<Value> operands,
                                 const std::string& attributes = "") {
   return call("linear_cross_entropy_step", operands, attributes);

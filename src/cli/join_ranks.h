@@ -32,10 +32,10 @@ void check_same_models(Communicator* communicator, const io::ModelFolder& model,
 
 /// Runs a verb whose work is divided among the ranks of a launcher. Only rank 0 prints and writes
 /// files; the output of the others is discarded, except errors that rank 0 does not have. `open`
-/// takes the communicator (null without other ranks) and returns a pointer to the argument for
-/// `run`. It must not call collectives; if it throws a UserError on some rank, all ranks throw it.
-/// `run` returns the exit code. All ranks call it with the same data, so that all of them fail or
-/// none. `threads`: the value of --threads.
+/// takes the communicator (null without other ranks) and returns a pointer to the argument of
+/// `run`. `open` must not call collectives; a UserError that it throws on one rank is thrown on
+/// all. `run` returns the exit code. All ranks call `run` with the same data, so either all ranks
+/// fail or none. `threads`: the value of --threads.
 template <typename Open, typename Run>
 int share_work(int64_t threads, Open&& open, Run&& run) {
   const std::shared_ptr<Communicator> communicator = join_to_share_work(threads);

@@ -85,8 +85,7 @@ struct EvalOptions {
   double mlm_probability = 0.15;
   // How conversations and pairs of answers are scored, as in TrainOptions.
   std::string chat_template;
-  // The loss of pairs of answers. "auto" and nullopt take the value that the run of the adapter
-  // recorded.
+  // Preference loss. "auto" and nullopt: as the run that trained the adapter recorded it.
   std::string dpo_loss = "auto";
   std::optional<double> dpo_beta, dpo_label_smoothing;
   int64_t skip_bad_images = 0;  // as PicturesOptions has it

@@ -166,8 +166,9 @@ constexpr const char* kHeadOperandsDoc =
 constexpr const char* kGradientsDoc =
     "; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given; no dw where {dw} is false. "
     "dlogits are rounded to the "
-    "dtype of x; all else in f32 or wider. If w is not stored in rows, the last operand is w "
-    "once more, in the layout for the product of dlogits and w, which may be the same layout";
+    "dtype of x; all else in f32 or wider. If w is not stored in rows, the last operand is a "
+    "second "
+    "copy of w in the layout that the product of dlogits and w reads, possibly the same layout";
 
 }  // namespace
 

@@ -235,7 +235,7 @@ TrainOptions resolve_unchecked(const KeyValues& given);
 
 /// The min_lr of a run that was given none.
 double default_min_lr(const TrainOptions& options);
-/// Throws UserError (exit 2) if the schedule decays and min_lr is above the learning rate.
+/// Throws UserError (exit 2) if min_lr exceeds the learning rate of a schedule that decays to it.
 void check_min_lr(const TrainOptions& options);
 
 /// `over` and what it leaves of `under`, as one `given`: a setting in `under` goes where `over`
@@ -302,8 +302,8 @@ struct FileSetting {
   std::string key, value, where;
 };
 std::vector<FileSetting> read_toml(const std::string& path);
-/// Whether a word that stands alone names a file of options, by its ending. YAML counts: it is
-/// refused with what to do instead, not taken for a text.
+/// Returns whether a positional argument names an options file, by its extension. YAML files count,
+/// so that read_toml() refuses them with a hint instead of their being trained on as text.
 bool is_options_file(const std::string& path);
 /// The same for a configuration file of nanoGPT: `name = literal` or `name: type = literal`, where
 /// numbers may be joined by + - * / // % ** and parentheses, and a list gives a list. Nothing in

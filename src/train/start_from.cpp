@@ -77,7 +77,7 @@ std::string quantization_note(const io::ModelFolder& model) {
 
 std::string preset_note(const TrainOptions& o, const io::ModelFolder& model) {
   if (!o.was_given("preset")) return "";
-  KeyValues choices;  // of which the defaults of fine-tuning follow
+  KeyValues choices;  // the options that choose the defaults of fine-tuning
   for (const char* name : {"task", "init-from", "optim", "lora-r"})
     if (o.was_given(name)) choices.emplace_back(name, train_option_table().find(name).get(o)[0]);
   TrainOptions usual = resolve_unchecked(choices);

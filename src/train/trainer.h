@@ -82,11 +82,12 @@ models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions&
 /// "FOLDER (gpt2, 124.44M parameters, context 1024)".
 std::string description(const io::ModelFolder& model);
 
-/// What training does with a folder's quantised weights: a line for the user, or "".
+/// Returns a note for the user on how training treats the quantised weights of a folder; "" for
+/// float weights.
 std::string quantization_note(const io::ModelFolder& model);
 
-/// Returns the note for the user on what a preset that was named changes compared with
-/// fine-tuning's own defaults; "" if nothing.
+/// Returns a note for the user that lists the options for which a named preset differs from the
+/// defaults of fine-tuning; "" if there are none.
 std::string preset_note(const TrainOptions& options, const io::ModelFolder& model);
 
 /// The options of the run that a resumed run goes on with, and where it goes on.

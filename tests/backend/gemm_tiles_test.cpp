@@ -132,7 +132,7 @@ TEST_P(GemmTiles, RowsMayEndInZeros) {
     }
 }
 
-/// Padding the terms of a product with zeros up to a whole tile does not change its bits.
+/// Zero-padding the k dimension of a product up to a whole tile does not change its bits.
 TEST_P(GemmTiles, TermsOfAPartlyFilledTile) {
   for (const int64_t k : {2, 3, 16, 18, 50, 790})
     for (const int64_t m : {16, 40}) {

@@ -116,7 +116,7 @@ TEST(ForeignAdapterNames, LlamaFactoryIsUnderstood) {
   EXPECT_USER_ERROR(resolve(with({{"pref_loss", "orpo"}})), "sigmoid");
 }
 
-// The arguments of `mlx_lm.lora`, and those of axolotl that have no other source.
+// Options of mlx_lm.lora, and options of axolotl that neither transformers nor TRL has.
 TEST(ForeignAdapterNames, MlxAndAxolotlAreUnderstood) {
   const TrainOptions mlx = resolve({{"task", "chat"},
                                     {"model", "m"},
@@ -172,8 +172,8 @@ TEST(ForeignAdapterNames, MlxAndAxolotlAreUnderstood) {
   EXPECT_EQ(axolotl.val_fraction, 0.05);
 }
 
-// A name of another program chooses the defaults of fine-tuning as --init-from and --task do, in
-// any order.
+// Translated names select the fine-tuning defaults exactly as --init-from and --task do, whatever
+// their order.
 TEST(ForeignAdapterNames, DefaultsAreThoseOfOurNames) {
   const TrainOptions ours = resolve({{"init-from", "m"}});
   for (const char* name : {"model", "base_model", "model_name_or_path"}) {
@@ -235,7 +235,7 @@ TEST(ForeignAdapterNames, UsualValuesAreRead) {
   EXPECT_EQ(resolve({{"config", toml}}).init_from, "m");
 }
 
-// MLX-LM's --data names a folder.
+// --data FOLDER, as MLX-LM takes it.
 TEST(ForeignAdapterNames, FolderOfConversationsHasItsValidationFile) {
   test::TempFolder folder;
   const auto options = [&](KeyValues more) {

@@ -36,7 +36,7 @@ namespace {
 using train::TaskData;
 using train::TrainOptions;
 
-/// Returns the folder of the adapter that --adapter names, if it names exactly one.
+/// Returns the folder given by --adapter if that option was given exactly once.
 std::optional<fs::path> only_adapter(const infer::EvalOptions& options) {
   const std::vector<io::ChosenAdapter> adapters = io::parse_adapters(options.adapter);
   if (adapters.size() != 1) return std::nullopt;
@@ -52,9 +52,10 @@ TrainOptions recorded_preferences(const infer::EvalOptions& options) {
   return recorded && train::traits_of(*recorded).has_reference ? *recorded : TrainOptions();
 }
 
-/// Fills in the loss of pairs, its beta and its label smoothing. What the options leave open comes
-/// from the record of the run if it has the same loss, else from the defaults of train. Throws
-/// UserError for label smoothing with another loss than sigmoid.
+/// Sets the preference loss, its beta and its label smoothing in `o`. Options left at "auto" take
+/// the values that the adapter's run recorded if that run had the same loss, and the defaults of
+/// `train` otherwise. Throws UserError if label smoothing is combined with a loss other than
+/// sigmoid.
 void adopt_preferences(TrainOptions& o, const infer::EvalOptions& options) {
   TrainOptions recorded = recorded_preferences(options);
   o.dpo_loss = options.dpo_loss == "auto" ? recorded.dpo_loss : options.dpo_loss;
@@ -64,7 +65,7 @@ void adopt_preferences(TrainOptions& o, const infer::EvalOptions& options) {
   train::check_label_smoothing_of_pairs(o);
 }
 
-/// Names the loss of pairs with its parameters.
+/// Formats the preference loss and its parameters: "sigmoid, beta 0.1".
 std::string title_of_loss(const TrainOptions& o) {
   std::string title = fmt::format("{}, beta {}", o.dpo_loss, show_real(o.dpo_beta));
   if (o.dpo_label_smoothing > 0)
@@ -72,7 +73,7 @@ std::string title_of_loss(const TrainOptions& o) {
   return title;
 }
 
-/// What the options say to the parts of `train` that read the file and build the loss.
+/// Returns the training options from which `train` reads the file and builds the loss.
 TrainOptions options_of_evaluation(const infer::EvalOptions& options, const io::ModelFolder& model,
                                    train::TrainTask task) {
   const int64_t longest = model.definition->sizes().context;

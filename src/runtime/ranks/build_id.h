@@ -5,8 +5,9 @@
 
 namespace brrr {
 
-/// Returns a hash that identifies the build of the running program: the linker's build id, or a
-/// hash of the code if there is none. Copies of one executable have the same value. Never 0.
+/// Returns a nonzero hash that identifies the build of the running program: the linker's build id,
+/// or a hash of the machine code if the executable has no build id. Copies of one executable have
+/// the same value.
 uint64_t program_build_id();
 
 }  // namespace brrr

@@ -71,7 +71,7 @@ void add_mapped_rows(ForeignTable& t) {
   const auto mixed = [&](const char* name, Precision precision, const char* help) {
     t.foreign(name, Kind::kFlag, "precision", help,
               [precision](TrainOptions& o, const std::string& s) {
-                // axolotl's `bf16: auto`: where the device has it, as all have here
+                // axolotl's `bf16: auto` asks for bf16 if the device supports it; all do here.
                 const bool is_auto = precision == Precision::bfloat16 && is_among(s, "auto");
                 if (is_auto || parse_bool(s)) o.precision = precision;
               },
@@ -270,7 +270,8 @@ KeyValues columns_named(const std::string& names) {
   return ours;
 }
 
-/// A name for one or several options of ours. `option`: the one that it sets above all.
+/// Option name of another program that stands for one or several options of ours. `option`: the
+/// main one of these, by which plans and ladders recognise what was given.
 struct Translated {
   const char* name;
   Kind kind;
@@ -303,7 +304,7 @@ const Translated kTranslated[] = {
        return parse_bool(s) ? KeyValues{{"precision", "bf16"}, {"param-dtype", "bfloat16"}}
                             : KeyValues{};
      }},
-    // MLX-LM's folder of an adapter, which it trains unless --fine-tune-type says otherwise.
+    // MLX-LM writes the adapter there; training one is its default.
     {"adapter-path", Kind::kText, "output-dir",
      [](const std::string& s) {
        return KeyValues{{"output-dir", s}, {"finetuning-type", "lora"}};

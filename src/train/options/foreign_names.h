@@ -11,17 +11,18 @@
 
 namespace brrr::train {
 
-/// Adds their rows.
+/// Adds a row to the option table for each of these names.
 void add_foreign_rows(OptionTable<TrainOptions>& table);
 
-/// What an option that is several of ours says in our names; nothing for other options. Throws
-/// UserError (exit 2) where the value has no meaning here.
+/// Translates an option that stands for other options of ours; nullopt for all other options.
+/// Throws UserError (exit 2) for a value that no option of ours corresponds to.
 std::optional<KeyValues> in_our_names(const std::string& option, const std::string& value);
 
 /// The defaults of nanoGPT's train.py, over which its configuration files are written.
 const KeyValues& nanogpt_defaults();
 
-/// What eval_steps, save_steps or logging_steps holds until the number of epochs is known.
+/// Value of eval_steps, save_steps or logging_steps that stands for "once per epoch" until the
+/// number of epochs is known.
 inline constexpr double kEachEpoch = -2;
 
 /// A budget is for `auto`: it asks for it, and another policy forgets it.

@@ -12,10 +12,10 @@ namespace brrr::train {
 /// Spellings of "not given", separated by spaces.
 inline constexpr const char* kOff = "false none null 0 off no {} []";
 
-/// Whether `value`, in any case, is one of `words`, which are separated by spaces.
+/// Returns whether `value` is one of the space-separated `words`, ignoring case.
 bool is_among(const std::string& value, std::string_view words);
 
-/// Adds their rows.
+/// Adds a row to the option table for each of these names.
 void add_harmless_rows(OptionTable<TrainOptions>& table);
 
 }  // namespace brrr::train

@@ -45,11 +45,11 @@ std::shared_ptr<const models::AdaptedModel> with_base_held(const TrainOptions& o
 std::string float_base_note(const TrainOptions& options, const models::Model& model,
                             const Engine& engine);
 
-/// What a run says that trains an adapter further for another task; "" otherwise. `known`: the
+/// Returns the note of a run that trains an adapter further for another task, else "". `known`: the
 /// model as the folder has it.
 std::string other_task_note(const models::Model& known, const models::Model& model);
 
-/// What a run says about its adapter; "" without one.
+/// Returns the line of a run about the adapter that it trains; "" without one.
 std::string adapter_line(const models::Model& model);
 
 }  // namespace brrr::train

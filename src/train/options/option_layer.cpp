@@ -9,7 +9,7 @@
 namespace brrr::train {
 namespace {
 
-/// in_our_names(), with where the name stands in errors.
+/// Calls in_our_names() and prefixes its errors with `where`.
 std::optional<KeyValues> named_as_ours(const std::string& option, const std::string& value,
                                        const std::string& where) {
   try {
@@ -23,8 +23,8 @@ const std::string& option_set_by(const OptionInfo& row) {
   return row.stands_for.empty() ? row.name : row.stands_for;
 }
 
-/// What two settings have in common that may contradict each other. The budget of
-/// rematerialize=auto sets the policy, too.
+/// Returns the name of the field that an option sets. Settings of one field may contradict each
+/// other. activation-memory also sets the policy: it asks for rematerialize=auto.
 std::string field_of(const OptionInfo& row) {
   const std::string& name = option_set_by(row);
   return name == "activation-memory" ? "rematerialize" : name;

@@ -12,15 +12,16 @@
 
 namespace brrr::train {
 
-/// An option as it was given. `where` ("--n-layer", "run.toml:3: n_layer") opens the message of a
-/// refused value, `unknown_where` that of an unknown key.
+/// An option and the place where it was given. `where` ("--n-layer", "run.toml:3: n_layer") is the
+/// prefix of the error message for a refused value, `unknown_where` for an unknown key.
 struct PlacedOption {
   std::string key, value, where, unknown_where;
-  std::string typed = {};  // the value as it was given, where `value` is its translation
+  std::string typed = {};  // the original value, if the option was translated; else empty
 };
 
-/// Appends the option, or what it says in our names (foreign_names.h). Throws UserError (exit 2)
-/// for an unknown key and for a value without a meaning here.
+/// Appends the option to `all`. A name of another program is replaced by the options of ours that
+/// it stands for (in_our_names()). Throws UserError (exit 2) for an unknown key and for a value of
+/// such a name that no option of ours corresponds to.
 void append_in_our_names(std::vector<PlacedOption>& all, const PlacedOption& option);
 
 /// Sets fields of `options`, which must outlive it. A list that a layer names starts empty, so that
@@ -33,8 +34,8 @@ class OptionLayer {
   /// preset.
   OptionLayer(TrainOptions& options, Source source, std::set<std::string>* given);
 
-  /// Throws UserError (exit 2) for a refused value or an unknown key, and where an earlier setting
-  /// of this layer contradicts the new one.
+  /// Sets one option. Throws UserError (exit 2) if the key is unknown, the value is refused, or an
+  /// earlier setting of this layer contradicts it.
   void set(const PlacedOption& option);
 
  private:

@@ -76,7 +76,7 @@ void fill_intervals(TrainOptions& o) {
 
 void fill(TrainOptions& o) {
   fill_preferences(o);
-  if (!o.wants_resume()) fill_row_folder(o);  // later merge_for_resume(), which knows the task
+  if (!o.wants_resume()) fill_row_folder(o);  // else in merge_for_resume(), which knows the task
   fill_for_optimizer(o);
   fill_lora(o);
   for (const auto& [name, value] : models::find_architecture(o.architecture).defaults())

@@ -1,4 +1,4 @@
-// What a resumed run takes over from its record, and what may be changed.
+// Options of a resumed run: which are taken from its record and which may be changed.
 #include <algorithm>
 
 #include "base/file.h"
@@ -38,10 +38,7 @@ void settle_rates(const TrainOptions& recorded, const TrainOptions& now, TrainOp
         "(--relative-step), and no learning rate sets them");
   if (!now.was_given("min-lr") && recorded.min_lr == default_min_lr(recorded))
     result.min_lr = default_min_lr(result);
-  const bool decays = result.lr_scheduler_type == "cosine" || result.lr_scheduler_type == "linear";
-  if (decays && result.min_lr > result.learning_rate)
-    usage_error("min-lr must not be above learning-rate; got min-lr {} and learning-rate {}",
-                result.min_lr, result.learning_rate);
+  check_min_lr(result);
 }
 
 }  // namespace
@@ -59,9 +56,9 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
                               const std::string& what) {
   TrainOptions result = recorded;
   result.given = now.given;
-  // What --fit cut the step into may be asked for as a whole again. The command that first did has
-  // --fit, where the record, which is of the last part of the run, may have none.
-  // The slots of ranks cut a step, too.
+  // A step that --fit divided into micro-batches may be named undivided again. The first command
+  // had --fit, but the record, written by the last part of the run, may lack it. The slots of
+  // --deterministic-ranks divide a step too.
   const bool recut =
       (recorded.wants_fit() || now.wants_fit() || recorded.deterministic_ranks > 0) &&
       rows_of(recorded) == rows_of(now);
@@ -82,8 +79,8 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
   }
   fill_row_folder(result);
   settle_rates(recorded, now, result);
-  // That command names the batches of an evaluation as a whole, too: as many rows in those
-  // recorded.
+  // --eval-batches then counts batches of the whole size too: convert it to recorded batches with
+  // as many rows in total.
   if (recut && now.wants_fit() && recorded.batch_size != now.batch_size &&
       now.was_given("eval-batches") && !now.was_given("eval-batch-size") &&
       result.eval_batch_size > 0)

@@ -25,6 +25,8 @@ struct BrokenToml {};
 namespace brrr::train {
 namespace {
 
+bool is_yaml(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+
 std::string as_text(const toml::node& node, const std::string& where) {
   if (const auto* v = node.as_string()) return v->get();
   if (const auto* v = node.as_integer()) return std::to_string(v->get());
@@ -54,12 +56,6 @@ void flatten(const toml::table& table, const std::string& path, int depth,
     }
   }
 }
-
-}  // namespace
-
-namespace {
-
-bool is_yaml(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #pragma once
-// A folder of conversations or of preference pairs, as MLX-LM and `datasets` lay it out.
+// --data FOLDER for conversations and preference pairs: train.jsonl and valid.jsonl in one folder,
+// the layout of MLX-LM and of Hugging Face `datasets`.
 
 #include "train/options.h"
 

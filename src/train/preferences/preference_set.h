@@ -34,7 +34,7 @@ struct PreferencePart {
   std::vector<float> reference;
 
   /// Stores the reference's log probabilities and drops those of the padding pairs in the last
-  /// batch. Throws UserError for NaN and infinity.
+  /// batch. Throws UserError if one of them is NaN or infinite.
   void set_reference(std::vector<float> values);
   /// Returns the pairs as batches, which must not outlive this.
   std::unique_ptr<io::BatchSource> batches(const io::BatchOptions& options) const;

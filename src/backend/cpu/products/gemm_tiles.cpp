@@ -94,7 +94,7 @@ class NarrowProduct {
  public:
   explicit NarrowProduct(const GemmArgs& g) : g_(g), by_rows_(g.m <= kNarrowLanes && !g.trans_b) {}
 
-  /// Whether NarrowBlocks compute a batch of such products.
+  /// Returns whether NarrowBlocks can compute a batch of such products.
   bool is_one(int64_t batch) const {
     constexpr int64_t kFewest = 64;  // lanes of the wide operand
     return g_.dtype == DType::bf16 && batch == 1 && !g_.panels && g_.sums.partials == nullptr &&

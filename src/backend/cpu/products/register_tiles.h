@@ -31,14 +31,14 @@ struct StripOperands {
 /// that lie side by side and are read in place.
 inline constexpr int64_t kNarrowLanes = 16;
 struct NarrowOperands {
-  const uint32_t* narrow = nullptr;  // pairs of terms, each of all lanes: two of bf16 in a word
+  const uint32_t* narrow = nullptr;  // [terms / 2, kNarrowLanes]: each word holds two bf16 terms
   const uint16_t* wide = nullptr;    // term k of lane j at wide[k * ld + j]
   int64_t ld = 0;
   int64_t terms = 0, lanes = 0;
   float* sums = nullptr;  // [rows, lanes], each rounded up to whole strips
   int64_t ld_sums = 0, rows = 0;
   bool add = false;
-  bool wide_is_left = false;  // the left factor decides which NaN a product of two NaNs is
+  bool wide_is_left = false;  // a product of two NaNs has the payload of its left factor
 };
 
 /// Whether a class multiplies strips instead of tiles.

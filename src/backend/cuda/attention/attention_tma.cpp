@@ -65,7 +65,7 @@ Launch launch_of(const AttentionNode& n, const GpuDescription& gpu, const TmaKer
   return l;
 }
 
-/// Of each head whole blocks, so that nobody has to look whether a row is there.
+/// Pads each head to whole blocks, so that the kernel needs no bounds checks for rows.
 Launch statistics_launch(const AttentionNode& n, int64_t rows, const LaunchArg& statistics) {
   Launch l;
   l.source = n.source(

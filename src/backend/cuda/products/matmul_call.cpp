@@ -14,7 +14,7 @@ int64_t batch_elements(const Shape& s) {
   return n;
 }
 
-/// What the library multiplies in 8 bits: both rows along k, sizes that fill its tiles.
+/// Returns why cuBLASLt cannot multiply the fp8 operands; "" if it can.
 std::string fp8_refusal(const NodeView& view, const Product& p) {
   if (p.in == DType::f8e5m2 && p.in_b == DType::f8e5m2) return "e5m2 products of e5m2";
   if (p.out == DType::f64) return "results in f64";
@@ -86,7 +86,7 @@ class EpilogueReader {
         return "more than one result of the epilogue";
     }
     call_.product.y = LaunchArg::out(first);
-    // What is read besides the product, and one op: nothing else may be computed.
+    // Besides the product and one op, the body may only read operands.
     for (NodeId id = 0; id < g.size(); ++id)
       if (!g.is_input(id) && !is(g.node(id), Op::reshape) && id != product && id != last &&
           !(gradient && is_summed(id, gradient->sum)))
@@ -98,7 +98,7 @@ class EpilogueReader {
   }
 
  private:
-  /// Of products whose operands lie as those of a weight's gradient, in 16 bits; f32 all else.
+  /// Refuses bias gradients except beside 16-bit weight gradients with an f32 sum.
   std::string read_bias_gradient(const BiasGradient& gradient) {
     const Product& p = call_.product;
     const Type& sum = body_.type({gradient.sum, 0});

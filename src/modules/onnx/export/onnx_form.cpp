@@ -45,7 +45,7 @@ Value updated_rows(Graph& g, const Node& node, std::span<const Value> in) {
                x);
 }
 
-/// What an integer of up to 16 bits can be.
+/// Range of an integer type of up to 16 bits.
 struct IntegerRange {
   double low, high;
 };
@@ -55,7 +55,7 @@ IntegerRange range_of(DType dtype) {
   return {-all / 2, all / 2 - 1};
 }
 
-/// x with its last two axes exchanged; one transpose together with that which made x.
+/// Returns x with its last two axes swapped, merged with the transpose that computed x, if any.
 Value with_swapped_axes(Value x) {
   Graph& g = *x.graph;
   std::vector<int64_t> axes;
@@ -92,7 +92,7 @@ Attrs rounded_attributes(const Node& node) {
 
 using Operands = std::span<const Value>;
 
-/// What a node is said by instead.
+/// Rewrites the nodes of one op in terms of ops that ONNX has.
 struct FormRule {
   Op op;
   Value (*write)(Graph& g, const Node& node, Operands in);
