@@ -413,7 +413,7 @@ void copy(TileLines from, TileLines to, int64_t rows, int64_t bytes, bool past_c
       continue;
     }
     for (int64_t i = 0; i < whole; i += lanes) hn::StoreU(hn::LoadU(d, x + i), d, y + i);
-    for (int64_t i = whole; i < bytes; ++i) y[i] = x[i];
+    if (whole < bytes) std::memcpy(y + whole, x + whole, static_cast<size_t>(bytes - whole));
   }
 }
 
