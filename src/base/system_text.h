@@ -1,23 +1,31 @@
 #pragma once
-// Reading the small texts of /proc and /sys, which may be absent or say less than hoped.
+// Reads small text files, first of all those of /proc and /sys, which may be absent or incomplete.
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace brrr::system_text {
 
-/// The content; "" for what cannot be read.
+/// Reads the whole file; "" when it cannot be opened or when reading fails. Opening alone proves
+/// little: /proc/PID/stat of a process that ends in between opens, and read() then fails with
+/// ESRCH. (A std::istreambuf_iterator throws std::ios_base::failure there.)
 inline std::string read_or_empty(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return std::string((std::istreambuf_iterator<char>(file)), {});
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
+                                                             &std::fclose);
+  if (file == nullptr) return {};
+  std::string text;
+  char chunk[4096];
+  while (const size_t count = std::fread(chunk, 1, sizeof(chunk), file.get()))
+    text.append(chunk, count);
+  return std::ferror(file.get()) == 0 ? text : std::string();
 }
 
 inline std::string_view trimmed(std::string_view text) {

@@ -9,12 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <string>
 
 #include "base/env.h"
+#include "base/system_text.h"
 
 namespace brrr::machine {
 namespace {
@@ -22,15 +22,15 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 constexpr int64_t kSameNanoseconds = 1'000'000'000;
 
-// Any thread may be the one that handles a signal.
+// Atomic because the kernel may run the handler on any thread.
 std::atomic<int> g_signal = 0;
-std::atomic<int64_t> g_first = 0;  // when the first came, nanoseconds; 0: it is just coming
+std::atomic<int64_t> g_first = 0;  // time of the first signal, nanoseconds; 0: it is just coming
 std::atomic<const char*> g_notice = "";
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free &&
               std::atomic<const char*>::is_always_lock_free);
 struct sigaction g_old[std::size(kSignals)];
 
-// Only what a signal handler may call.
+// The signal handler: calls only async-signal-safe functions.
 void remember(int signal) {
   const int saved_errno = errno;
   timespec now{};
@@ -71,8 +71,7 @@ SignalGuard::~SignalGuard() {
 int SignalGuard::received() { return g_signal; }
 
 double process_age_seconds() {
-  std::ifstream file("/proc/self/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text = system_text::read_or_empty("/proc/self/stat");
   const size_t end_of_name = text.rfind(')');
   if (end_of_name == std::string::npos) return 0;
   std::istringstream fields(text.substr(end_of_name + 2));
