@@ -1,5 +1,5 @@
 #pragma once
-// Which rows of a file are held out for validation where it has no second file.
+// Chooses the rows of a file that are held out for validation where there is no second file.
 
 #include <algorithm>
 #include <cmath>
@@ -9,10 +9,11 @@
 
 namespace brrr::io {
 
-/// Every k-th row validates, k = 1 / fraction rounded: rows k, 2 k, ... counted from 1.
+/// Every k-th row validates, k = 1 / fraction rounded: rows k, 2 k, ... counted from 1. With a
+/// fraction of 0, no row does.
 class HeldOutRows {
  public:
-  /// `fraction` above 0.
+  /// `fraction`: 0 to 1.
   explicit HeldOutRows(double fraction)
       : every_(std::llround(std::min(1 / fraction, static_cast<double>(int64_t{1} << 60)))) {}
 

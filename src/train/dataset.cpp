@@ -37,12 +37,14 @@ size_t split_point(std::string_view text, double val_fraction) {
   return at;
 }
 
-// Returns whether the validation text has one sample; notes it where it has none.
-bool enough_for_validation(const io::TokenSource& val, int64_t context,
+// Returns whether the validation text has at least one sample. A note says where it has none,
+// unless no validation was asked for.
+bool enough_for_validation(const io::TokenSource& val, const TrainOptions& options,
                            std::vector<std::string>& notes) {
-  if (val.tokens() >= context + 1) return true;
+  if (options.skips_validation()) return false;
+  if (val.tokens() >= options.context + 1) return true;
   notes.push_back(fmt::format("no validation: {} has {}, one sample needs {}", val.description(),
-                              counted(val.tokens(), "token"), context + 1));
+                              counted(val.tokens(), "token"), options.context + 1));
   return false;
 }
 
@@ -127,7 +129,8 @@ Dataset from_shards(const TrainOptions& options, const std::string& tokenizer_fo
   Dataset d;
   d.train = split ? io::TokenSource::open_split(options.data[0], "train")
                   : io::TokenSource::open(options.data);
-  const bool val_in_folder = split && io::TokenSource::has_split(options.data[0], "val");
+  const bool val_in_folder =
+      split && !options.skips_validation() && io::TokenSource::has_split(options.data[0], "val");
   if (val_in_folder)
     d.val = io::TokenSource::open_split(options.data[0], "val");
   else if (!options.val_data.empty())
@@ -155,8 +158,8 @@ Dataset from_shards(const TrainOptions& options, const std::string& tokenizer_fo
   }
   d.has_val = val_in_folder || !options.val_data.empty();
   if (d.has_val)
-    d.has_val = enough_for_validation(d.val, options.context, d.notes);
-  else
+    d.has_val = enough_for_validation(d.val, options, d.notes);
+  else if (!options.skips_validation())
     d.notes.push_back(
         split ? fmt::format("no validation: {} holds no *val*.bin shards", options.data[0])
               : "no validation: name validation shards with --val-data");
@@ -184,7 +187,7 @@ Dataset from_text_ahead(const TrainOptions& options, const std::string& tokenize
     check_length(d.train, "the training text", options.context);
   }
   if (!corpus.note.empty()) d.notes.push_back(corpus.note);
-  d.has_val = enough_for_validation(d.val, options.context, d.notes);
+  d.has_val = enough_for_validation(d.val, options, d.notes);
   d.description =
       fmt::format("{}; {} + {} tokens, {} tokenizer of {}", corpus.description, d.train.tokens(),
                   d.val.tokens(), tokenizer.kind(), tokenizer.vocab_size());
@@ -210,7 +213,7 @@ Dataset from_text_stream(const TrainOptions& options, const std::string& tokeniz
   auto [train, val] = text.split(text.bytes() - std::min(share, kMostValidation));
   d.stream = std::make_unique<io::TextFiles>(std::move(train));
   d.val = io::TokenSource::from_ids(io::encode_all(val, *d.tokenizer), "the validation text");
-  d.has_val = enough_for_validation(d.val, options.context, d.notes);
+  d.has_val = enough_for_validation(d.val, options, d.notes);
   const double mb = 1e-6 * static_cast<double>(d.stream->bytes());
   d.description = fmt::format(
       "{}, {:.2f} MB of it to train on, tokenised while training; {} tokens for validation, {} "
@@ -232,8 +235,8 @@ bool streams(const TrainOptions& options, const io::CorpusFiles& corpus) {
   return bytes_of(corpus) > kMostAhead;
 }
 
-/// The least memory of the run without its text. The vocabulary is not known yet, so the smallest
-/// is assumed.
+/// The least memory of the run without its text, for the smallest vocabulary, because the actual
+/// one is not known yet.
 int64_t least_without_text(const TrainOptions& options, int64_t budget) {
   FitContext context;
   context.model = model_of(options, 2);
@@ -440,6 +443,7 @@ Dataset task_dataset(const TrainOptions& options, TaskFiles files,
     return learn_tokenizer(text_of(files.train), kind);
   });
   d.task = encode_task(files, *d.tokenizer, options.truncate, options.context);
+  d.has_val = !d.task->val.empty();
   d.notes = std::move(files.notes);
   const std::string judged = io::make_task_metrics(files.train.kind, files.train.labels,
                                                    std::max<int64_t>(files.train.values_per_row, 1))

@@ -55,7 +55,7 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"learning_rate", "1e-3x", "expected a number"},
       {"adam_beta2", "1", "below 1"},
       {"adam_epsilon", "0", "above 0"},
-      {"val_fraction", "0", "above 0"},
+      {"val_fraction", "-0.1", "at least 0"},
       {"val_fraction", "1", "below 1"},
       {"bias", "maybe", "true or false"},
       {"compile", "2", "true or false"},

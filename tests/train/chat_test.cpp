@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
 
 #include "base/env.h"
 #include "data/document_batches.h"
@@ -72,13 +75,16 @@ TEST_F(ChatData, LearntTokensAreThoseOfTransformers) {
   if (!data) GTEST_SKIP() << "BRRR_DATA is not set; tokenizers are read from it";
   const io::Json golden = test::read_golden("chat_data.json");
   int64_t cases = 0;
+  std::map<std::string, std::unique_ptr<io::Tokenizer>> tokenizers;  // loading one takes long
   for (const io::Json& c : golden["cases"]) {
     const std::string name = c["tokenizer"];
     const fs::path folder = fs::path(*data) / name;
     if (!fs::exists(folder)) continue;
-    const auto tokenizer = name == "stories260K"
-                               ? with_added_tokens(folder / "tokenizer.json", golden["added"])
-                               : io::load_tokenizer(folder);
+    std::unique_ptr<io::Tokenizer>& tokenizer = tokenizers[name];
+    if (!tokenizer)
+      tokenizer = name == "stories260K"
+                      ? with_added_tokens(folder / "tokenizer.json", golden["added"])
+                      : io::load_tokenizer(folder);
     const io::ChatTemplate marked = chat(c["template"].get<std::string>());
     Conversation conversation;
     conversation.messages = io::messages_of(nlohmann::ordered_json(c["messages"]), "the golden");

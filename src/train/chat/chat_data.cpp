@@ -66,7 +66,7 @@ Dataset chat_dataset(const TrainOptions& options, const std::string& model_folde
                counted(options.context, "token"));
   note_long(trains ? train : val, options, d);
   d.has_val = !val.documents.empty();
-  if (!d.has_val)
+  if (!d.has_val && !options.skips_validation())
     d.notes.push_back(
         fmt::format("no validation: {} has only {}; name a second file with --val-data", name,
                     counted(std::ssize(rows.train.rows), "conversation")));

@@ -63,10 +63,9 @@ void add_data_rows(Table& t) {
   t.text("separator", &Options::separator, "TEXT",
          "text that ends a document inside a file (default: a file is a document, or a line of a "
          ".jsonl file)");
-  t.real("val-fraction", &Options::val_fraction,
-         {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
+  t.real("val-fraction", &Options::val_fraction, {.low = 0, .high = 1, .high_open = true}, "X",
          "fraction of the text held out for validation, taken from its end; with --task every k-th "
-         "row, k = 1 / X",
+         "row, k = 1 / X; 0: no validation",
          {"val-size", "val-set-size"});
 }
 

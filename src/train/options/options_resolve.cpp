@@ -286,6 +286,8 @@ void validate_task(const TrainOptions& o) {
 }  // namespace
 
 void validate_metric(const TrainOptions& o) {
+  if (o.load_best_model_at_end && o.was_given("load-best-model-at-end") && o.skips_validation())
+    usage_error("--load-best-model-at-end needs evaluations, but --val-fraction 0 has none");
   if (o.wants_resume() && o.task == TrainTask::text) return;
   const std::vector<std::string>& known = traits_of(o).metrics;
   const std::string& metric =

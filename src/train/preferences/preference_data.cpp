@@ -101,7 +101,7 @@ Dataset preference_dataset(const TrainOptions& options, const std::string& model
   note_cut(train, options, d);
   note_cut(val, options, d);
   d.has_val = !val.pairs.empty();
-  if (!d.has_val && val.left_out == 0)
+  if (!d.has_val && val.left_out == 0 && !options.skips_validation())
     d.notes.push_back(
         fmt::format("no validation: {} has only {}; name a second file with --val-data", name,
                     counted(std::ssize(rows.train.rows), "pair")));

@@ -126,20 +126,24 @@ TaskPictures load_pictures(const TrainOptions& o, const models::ModelPtr& known,
   io::ImageData data = open_for_model(o, known, pictures.notes);
   pictures.labels = data.train.classes();
   io::ImageSet train = std::move(data.train);
-  std::optional<io::ImageSet> val = std::move(data.validation);
+  std::optional<io::ImageSet> val;
+  if (!o.skips_validation()) val = std::move(data.validation);
   if (!o.val_data.empty()) {
     val = io::open_images_to_evaluate(o.val_data[0], {.classes = pictures.labels});
-  } else if (!val) {
+  } else if (!val && !o.skips_validation()) {
     io::ImageSplit split = io::hold_out(train, o.val_fraction);
     train = std::move(split.train);
     val = std::move(split.validation);
   }
-  for (const io::ImageSet* set : {&train, &*val})
-    pictures.notes.insert(pictures.notes.end(), set->notes.begin(), set->notes.end());
-  pictures.description =
-      fmt::format("{}; {} for training and {} for validation; {}", train.what(),
-                  counted(static_cast<int64_t>(train.size()), "picture"),
-                  with_commas(static_cast<int64_t>(val->size())), classes_text(pictures.labels));
+  const auto take_notes_of = [&](const io::ImageSet& set) {
+    pictures.notes.insert(pictures.notes.end(), set.notes.begin(), set.notes.end());
+  };
+  take_notes_of(train);
+  if (val) take_notes_of(*val);
+  pictures.description = fmt::format("{}; {} for training and {} for validation; {}", train.what(),
+                                     counted(static_cast<int64_t>(train.size()), "picture"),
+                                     with_commas(val ? static_cast<int64_t>(val->size()) : 0),
+                                     classes_text(pictures.labels));
 
   io::ImageBatchOptions images;
   images.form = form_of(o, known, folder);
@@ -155,7 +159,7 @@ TaskPictures load_pictures(const TrainOptions& o, const models::ModelPtr& known,
   pictures.cached_bytes = of_training.cache_bytes + std::max<int64_t>(1, o.dataloader_num_workers) *
                                                         decoding_bytes(train, o.max_pixels);
   pictures.train = maker(train, of_training, io::Sampling::kEpoch);
-  pictures.val = maker(*val, images, io::Sampling::kSequential);
+  if (val) pictures.val = maker(*val, images, io::Sampling::kSequential);
   return pictures;
 }
 
