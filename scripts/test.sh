@@ -132,36 +132,9 @@ leave_out() { # PATTERN: adds to what the filter excludes
   if [[ $pattern == *-* ]]; then pattern+=":$1"; else pattern+="-$1"; fi
 }
 if [[ $kind == sanitize ]]; then
-  # Whole runs and measurements are not built there. Of the rest, what takes minutes is left out:
-  # kernels that go one number at a time (portable; SSE4 is not compiled there), emulated tiles, large
-  # products and sweeps over all numbers, whose memory smaller tests touch, too; central differences;
-  # profiles, traces and ladders; goldens of graphs, whose nodes have the order in which g++ evaluates
-  # arguments; the text of --help, and pages, which a browser draws.
-  for part in '*Slow*' '*portable*' '*sse4*' '*emulated_avx512*' '*pairs_emulated*' \
-    '*OperandsAreSummed*emulated*' '*NoLayout*emulated*' '*.Large*' '*GemmPaths.InChunks*' \
-    '*GemmPaths.SameBits*' '*CpuMath.Relative*' 'TileLayouts.AreAllTested' '*EveryCost*' '*Ladders.*' \
-    'Bench.*' 'Forecast.*' 'FormatTraining.*' 'Profile.*' 'Trace.*' 'Columns.*' 'CommandLine.Ladders*' \
-    'CommandLine.AProfile*' '*.Copies*_sgd' '*.Copies*_lion' '*.Copies*_muon' '*.CopiesInSixteenBits/*' \
-    'DeriveWeights.ChangesNoResult*' '*TokenizerFolder.RandomTexts*' '*TokenizerModel.RandomTexts*' \
-    '*TokenizerModel.Sentences/tekken*' 'Encoder.PublishedEmbeddings' \
-    '*.ChangeNoBit*OfATraining' 'WeightsInPanels.ChangeNoBit*' 'KernelSpeed.IsMeasured*' \
-    'Fit.ARefusal*' 'Fit.EveryKind*' 'Fit.Recomputation*' '*AttentionKernels.SideBySide*' \
-    '*AttentionKernels.LengthsAndWidths*' '*AttentionKernels.*ShareKeysAndWindows*' \
-    '*AttentionKernels.TilesWith*' '*AttentionKernels.TilesSideBySide*' '*AgreesWith*Differences*' \
-    'OfAModel.FortyBindings*' 'Gpt2Figures.*' 'Fit.ForecastIs*' 'Rematerialize.ChangesNoBitOfGpt2*' \
-    'DerivedWeights.ChangeNoBit*' '*FusedProduct.BlocksGive*' '*RowsAlone.*' \
-    'JoinedProducts.TextsAreTheSame*' 'Exchange.TheSameGraphIsReadAgain*' 'Errors.ATextLarger*' \
-    'Errors.Budgets*' 'Errors.Ladder*' 'ProfilePageText.*' 'EveryOption.*' \
-    'GoldenGraphs.*' '*BatcherModels.TextsAreThose*' '*BatcherModels.*/gpt_neox' '*BatcherModels.*/mistral' \
-    'BatcherTexts.BeamsDoNotDepend*' 'CommandLine.ClosedStandardStreams*' '*RowIndependence.*' '*Gemm.SameBitsForAny*' '*LossHeadKernels.SixteenBits*' \
-    'RankSessions.EveryOptimizer*' 'RankSessions.EightBit*' 'RankSessions.Slots*' 'RankPlan.Fit*' 'Launch.*' 'Fit.KeepsTheBudget*' 'Rematerialize.EveryBudget*' 'Rematerialize.WithBlocks*' \
-    'LossHeadOfGpt2.*' 'OnnxFile.GraphsLie*' '*TenAdamwStepsIn16Bits*' 'LadderPage.*' 'RankedTokens.RandomVocabularies*' \
-    'Encoders.ExchangeIs*' 'Encoders.PoolingCounts*' 'OnnxSession.FunctionsThatMultiply*' \
-    '*EveryContraction*/attention*' '*EveryDerivative.*/attention_grad' \
-    'OnnxModels.PicturesOfAnySize' 'OnnxModels.Magika*' 'GgufBlocks.*' 'GgufModel.LogitsOfGemma*' 'QuantizedSilero.*' 'ProfilePage.*' 'CommandLine.TheInferenceLadder*' 'CommandLine.Help*' 'ForeignWords.Verbs*' \
-    'ForeignWords.Options*' '*Gemm.PackedInChunks*' 'ChatTemplate.ComparisonsOfLarge*' 'ChatTemplate.HostileTemplates*' 'GemmInt8.EveryPath*' '*NotQuadratic*'; do
-    leave_out "$part"
-  done
+  while read -r line; do
+    [[ -z $line || $line == \#* ]] || leave_out "$line"
+  done <"$root/tests/left_out_when_sanitized.txt"
   # One source is compiled for every instruction set: where the processor has AVX-512, that one runs.
   if grep -q -m 1 avx512f /proc/cpuinfo; then leave_out '*/avx2*'; fi
 fi
@@ -179,7 +152,7 @@ if [[ -n $bare && -z $filter ]]; then
 fi
 # Those that take longest begin first, so that both cores have work until the end.
 longest=(backend backend_cuda insight e2e amx ops cli backend_cuda_device)
-if [[ $kind == sanitize ]]; then longest=(backend train runtime passes ops insight); fi
+if [[ $kind == sanitize ]]; then longest=(backend infer train text models runtime passes ops insight); fi
 
 most_seconds=1500
 [[ -z ${BRRR_TEST_LONG-} ]] || most_seconds=infinity
