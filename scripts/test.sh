@@ -138,11 +138,11 @@ if [[ $kind == sanitize ]]; then
   # One source is compiled for every instruction set: where the processor has AVX-512, that one runs.
   if grep -q -m 1 avx512f /proc/cpuinfo; then leave_out '*/avx2*'; fi
 fi
-# What numbers come out does not depend on a network, data or neighbours: beside busy loops the tests of
-# kernels, passes, models, sessions and plans would only take long. Of the whole runs, those that talk and
-# wait, but no browser, which is no part of a bare machine.
+# --bare leaves out tests whose results depend on no network, data or neighbours and that only take long
+# beside busy loops: kernels, passes, models, sessions, plans, and packages, which compile examples. Of
+# the whole runs it takes those that communicate and wait; a bare machine has no browser.
 heavy=(amx architecture calibration backend backend_cuda backend_cuda_cudnn backend_cuda_device conformance hosts infer insight
-  measured models modules ops optim passes runtime)
+  measured models modules ops optim packages passes runtime)
 whole_runs='Live.*:RunFolder.*:FirstHour.*:RunChoice.*:Hub*-*Browser*'
 if [[ -n $bare && -z $filter ]]; then
   for part in 'DerivedWeights.*' 'WeightsInPanels.*' 'Fit.*' 'OptimizerGolden.*' 'Sessions.*' 'Freeze.*' \
