@@ -75,6 +75,32 @@ TEST_P(GemmTiles, APanelIsTheMatrix) {
     }
 }
 
+/// Any number of rows, whose last block of registers is filled in part, gives each row its bits,
+/// and nothing is written behind the last one.
+TEST_P(GemmTiles, EveryNumberOfRows) {
+  constexpr int64_t kRows = 35, kTerms = 1600, kColumns = 100;
+  RngStream random({7, 9}, 5);
+  const std::vector<uint16_t> a = random_bf16(random, kRows * kTerms),
+                              b = random_bf16(random, kTerms * kColumns);
+  std::vector<uint16_t> room(static_cast<size_t>(panel_elements(kTerms, kColumns)) + 32, 0);
+  auto* const aligned = room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 / 2;
+  for (int64_t i = 0; i < kTerms; ++i)
+    for (int64_t j = 0; j < kColumns; ++j)
+      aligned[place_in_panels(i, j, kTerms)] = b[static_cast<size_t>(i * kColumns + j)];
+  std::vector<float> whole(kRows * kColumns), part;
+  path().run({bf16_product(kRows, kColumns, kTerms, a, kTerms, b, whole), 1, 0, 0, 0});
+  for (const bool panels : {false, true})
+    for (int64_t m = 1; m < kRows; ++m) {
+      part.assign(whole.size(), -1);
+      GemmArgs g = bf16_product(m, kColumns, kTerms, a, kTerms, b, part);
+      if (panels) g.b = aligned, g.panels = true;
+      path().run({g, 1, 0, 0, 0});
+      const auto end = part.begin() + m * kColumns;
+      EXPECT_TRUE(std::equal(part.begin(), end, whole.begin())) << m << " rows, " << panels;
+      EXPECT_EQ(std::count(end, part.end(), -1.0f), part.end() - end) << m << " rows, " << panels;
+    }
+}
+
 /// The same of f32, which has no padding of terms.
 TEST_P(GemmTiles, AnF32PanelIsTheMatrix) {
   if (!path().name.starts_with("vector")) GTEST_SKIP() << "tiles of 16 bits";

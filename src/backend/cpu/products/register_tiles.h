@@ -14,7 +14,8 @@
 
 namespace brrr::cpu {
 
-/// 8 rows x kCols tiles of C: c = a b, or c += a b. Distances of A and B in bytes, of C in words.
+/// Up to 8 rows x kCols tiles of C: c = a b, or c += a b. Distances of A and B in bytes, of C in
+/// words.
 struct StripOperands {
   const uint8_t* a = nullptr;      // the terms of a tile in row i begin at a + i * a_row ...
   int64_t a_row = 0, a_terms = 0;  // ... and the next tile of terms a_terms further
@@ -25,6 +26,7 @@ struct StripOperands {
   int64_t ldc = 0;
   bool add = false;
   int64_t last_words = kTileRows;  // 4-byte words per lane in the last tile
+  bool streams_b = false;  // B comes from memory in the order of its addresses: fetch far ahead
 };
 
 /// A block of a narrow product: at most kNarrowLanes lanes of one operand times lanes of the other
@@ -91,19 +93,41 @@ struct QuadProducts {
 };
 
 /// Sums stay in registers over all terms: 8 rows x 2 tiles of them take 16, beside two of B and one
-/// of A, so 10 loads feed 16 instructions.
+/// of A, so 10 loads feed 16 instructions. Each number of rows has a function of its own, because
+/// few rows, as in decoding, are bound by reading B, and padded rows would double the arithmetic.
 template <class Products>
 class RegisterTiles {
  public:
   static constexpr int64_t kBlockTiles = kStripBlockTiles;
   static constexpr int kStripRows = 8;
 
+  /// The first `rows` rows of a strip, 1 to kStripRows.
   template <int kCols>
-  __attribute__((BRRR_AVX512_DOTS, noinline)) static void strip(const StripOperands& s) {
-    __m512i c[kStripRows][kCols];
+  static void strip(int64_t rows, const StripOperands& s) {
+    (s.streams_b ? strip_by_rows<kCols, true> : strip_by_rows<kCols, false>)(rows, s);
+  }
+
+ private:
+  /// Distance, in bytes, at which a streamed B is fetched into the L2 cache: at 4 KB some of the
+  /// latency of memory shows, 16 and 32 KB are no faster.
+  static constexpr int64_t kStreamAhead = 8192;
+
+  template <int kCols, bool kStreamsB>
+  static void strip_by_rows(int64_t rows, const StripOperands& s) {
+    static constexpr void (*kStrips[kStripRows])(const StripOperands&) = {
+        &strip_of<kCols, 1, kStreamsB>, &strip_of<kCols, 2, kStreamsB>,
+        &strip_of<kCols, 3, kStreamsB>, &strip_of<kCols, 4, kStreamsB>,
+        &strip_of<kCols, 5, kStreamsB>, &strip_of<kCols, 6, kStreamsB>,
+        &strip_of<kCols, 7, kStreamsB>, &strip_of<kCols, 8, kStreamsB>};
+    kStrips[rows - 1](s);
+  }
+
+  template <int kCols, int kRows, bool kStreamsB>
+  __attribute__((BRRR_AVX512_DOTS, noinline)) static void strip_of(const StripOperands& s) {
+    __m512i c[kRows][kCols];
     [[maybe_unused]] __m512i excess[kCols];
 #pragma GCC unroll 8
-    for (int m = 0; m < kStripRows; ++m) {
+    for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 2
       for (int v = 0; v < kCols; ++v) {
         c[m][v] =
@@ -117,7 +141,7 @@ class RegisterTiles {
     for (int64_t t = s.count; t > 0; --t) {
       const uint8_t *next_a = a + s.a_terms, *next_b = b + s.b_terms;
 #pragma GCC unroll 8
-      for (int m = 0; m < kStripRows; ++m) __builtin_prefetch(next_a + m * a_row, 0, 3);
+      for (int m = 0; m < kRows; ++m) __builtin_prefetch(next_a + m * a_row, 0, 3);
       const uint8_t *top = a, *middle = a + 3 * a_row, *bottom = a + 6 * a_row;
       const int64_t words = t == 1 ? s.last_words : kTileRows;
       for (int64_t k = 0; k < words; ++k) {
@@ -127,10 +151,11 @@ class RegisterTiles {
           const int64_t at = k * kTileRowBytes + v * b_col;
           right[v] = _mm512_load_si512(b + at);
           __builtin_prefetch(next_b + at, 0, 3);
+          if constexpr (kStreamsB) __builtin_prefetch(b + at + kStreamAhead, 0, 2);
           if constexpr (Products::kInt8) Products::add(excess[v], Products::offset(), right[v]);
         }
 #pragma GCC unroll 8
-        for (int m = 0; m < kStripRows; ++m) {
+        for (int m = 0; m < kRows; ++m) {
           const uint8_t* row = (m < 3 ? top : m < 6 ? middle : bottom) + m % 3 * a_row;
           const __m512i left = Products::left(row + 4 * k);
 #pragma GCC unroll 2
@@ -141,7 +166,7 @@ class RegisterTiles {
       b = next_b;
     }
 #pragma GCC unroll 8
-    for (int m = 0; m < kStripRows; ++m) {
+    for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 2
       for (int v = 0; v < kCols; ++v) {
         if constexpr (Products::kInt8) c[m][v] = _mm512_sub_epi32(c[m][v], excess[v]);

@@ -16,10 +16,10 @@ int64_t assumed_l2 = 0;
 
 int64_t l2_bytes() { return assumed_l2 > 0 ? assumed_l2 : l2_cache_bytes(); }
 
-/// bf16 rows of A can be read where they lie if their terms fill whole tiles (or whole pairs, where
-/// strips are multiplied), unless all of them fall into one set of a cache.
+/// bf16 rows of A can be read where they lie if they fill whole tiles (strips take any number of
+/// rows of whole pairs), unless all of them fall into one set of a cache.
 bool left_in_place(const GemmArgs& g, const TileRate& rate) {
-  return g.dtype == DType::bf16 && !g.trans_a && g.m % kTileRows == 0 &&
+  return g.dtype == DType::bf16 && !g.trans_a && g.m % rate.whole_rows == 0 &&
          (g.k % rate.whole_terms == 0 || g.a_ends_in_zeros) && g.lda * 2 % kSetsRepeat != 0;
 }
 /// B in panels, but for its alignment (kernels are given aligned operands).

@@ -24,11 +24,12 @@ enum class TilesFrom { kInPlace, kTeam, kTask };
 struct TileRate {
   int64_t block_tiles = 0;  // of terms
   double cycles = 0;        // for the product of two tiles
-  /// A row of A that is read in place has a multiple of so many terms.
-  int64_t whole_terms = kTileBf16;
+  /// Rows of A that are read in place are a multiple of so many, each with a multiple of so many
+  /// terms.
+  int64_t whole_rows = kTileRows, whole_terms = kTileBf16;
 };
 inline constexpr TileRate kAmxRate = {8, 16};
-inline constexpr TileRate kStripRate = {kStripBlockTiles, kStripCycles, 2};
+inline constexpr TileRate kStripRate = {kStripBlockTiles, kStripCycles, 1, 2};
 template <class Tiles>
 constexpr TileRate tile_rate() {
   return MultipliesStrips<Tiles> ? kStripRate : kAmxRate;

@@ -50,6 +50,8 @@ struct Panels {
   float* sums;         // 32 x 32, rows of 32
   bool first;          // nothing has been summed yet
   int64_t last_words;  // 4-byte words per lane in the last tile
+  int64_t rows;        // of A, without padding
+  bool streams_b;      // B comes from memory, in the order of its addresses
 };
 
 /// micro() by tile registers.
@@ -95,15 +97,18 @@ void micro_by_tiles(Tiles& tiles, const Panels& panels, AheadOfBoth& ahead) {
 template <class Tiles, int kRows, int kCols>
 void micro(Tiles& tiles, const Panels& panels, AheadOfBoth& ahead) {
   if constexpr (MultipliesStrips<Tiles>) {
-    constexpr int64_t kTileBytes = 2 * kTile, kRowsHere = kRows * kTileRows;
+    constexpr int64_t kTileBytes = 2 * kTile;
     const LeftOrder& order = panels.order;
-    for (int64_t row = 0; row < kRowsHere; row += Tiles::kStripRows) {
+    const int64_t strips = ceil_div(panels.rows, Tiles::kStripRows);
+    for (int64_t row = 0; row < panels.rows; row += Tiles::kStripRows) {
       const uint16_t* left = panels.a + row / kTileRows * order.half + row % kTileRows * order.row;
-      ahead.fetch(ceil_div(panels.count * Tiles::kStripRows, kRowsHere));
+      ahead.fetch(ceil_div(panels.count, strips));
       Tiles::template strip<kCols>(
+          std::min<int64_t>(Tiles::kStripRows, panels.rows - row),
           {reinterpret_cast<const uint8_t*>(left), 2 * order.row, 2 * order.tile,
            reinterpret_cast<const uint8_t*>(panels.b), kTileBytes, 2 * kTileBytes, panels.count,
-           panels.sums + row * kPanel, kPanel, !panels.first, panels.last_words});
+           panels.sums + row * kPanel, kPanel, !panels.first, panels.last_words,
+           panels.streams_b && row == 0});
     }
   } else {
     micro_by_tiles<Tiles, kRows, kCols>(tiles, panels, ahead);
@@ -225,6 +230,11 @@ class TaskRun {
     ++b.q;
     return b.q < col_panels_ ? b : Block{0, b.t0 + kBlockTiles};
   }
+  /// Whether B, where it lies, passes by once and in the order of its addresses, so that strips
+  /// fetch it themselves: evenly, where fetching whole blocks between them would wait for memory.
+  bool streams_b() const {
+    return MultipliesStrips<Tiles> && !task_.pack_b && task_.by_panel && row_panels_ == 1;
+  }
   int64_t count_from(int64_t t0) const { return std::min(kBlockTiles, task_.tiles - t0); }
   int64_t count(Block b) const { return count_from(b.t0); }
   uint16_t* own_b(Block b) const {
@@ -247,7 +257,7 @@ class TaskRun {
       if (exists(next)) begin_b(next);
       if (const Block later = after(next); exists(next) && exists(later))
         pack.look_ahead(task_.b_first + later.q, 1, later.t0, count(later), steps, ahead_.b);
-    } else if (exists(next)) {
+    } else if (exists(next) && !streams_b()) {
       ahead_.b.begin(task_.b + next.q * task_.b_panel + next.t0 * 2 * kTile,
                      count(next) * 2 * kTile * 2, 0, 1, steps);
     }
@@ -287,7 +297,9 @@ class TaskRun {
                   count(at),
                   sums(p, at.q),
                   task_.first && at.t0 == 0,
-                  at.t0 + count(at) == task_.tiles ? task_.last_words : kTileRows};
+                  at.t0 + count(at) == task_.tiles ? task_.last_words : kTileRows,
+                  std::min(kPanel, task_.rows - p * kPanel),
+                  streams_b()};
     if (task_.pack_a) {
       panels.order = {panels.count * 2 * kTile};
       panels.a = own_a(at.t0);
