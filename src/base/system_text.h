@@ -1,5 +1,5 @@
 #pragma once
-// Reads small text files, first of all those of /proc and /sys, which may be absent or incomplete.
+// Reads small text files, mainly of /proc and /sys, which may be absent or incomplete.
 
 #include <algorithm>
 #include <cctype>
@@ -14,9 +14,9 @@
 
 namespace brrr::system_text {
 
-/// Reads the whole file; "" when it cannot be opened or when reading fails. Opening alone proves
-/// little: /proc/PID/stat of a process that ends in between opens, and read() then fails with
-/// ESRCH. (A std::istreambuf_iterator throws std::ios_base::failure there.)
+/// Reads the whole file; "" when it cannot be opened or read. A successful open() does not mean
+/// that read() works: that of /proc/PID/stat fails with ESRCH once the process has ended.
+/// (std::istreambuf_iterator throws std::ios_base::failure there.)
 inline std::string read_or_empty(const std::filesystem::path& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
                                                              &std::fclose);

@@ -24,7 +24,8 @@ constexpr int64_t kSameNanoseconds = 1'000'000'000;
 
 // Atomic because the kernel may run the handler on any thread.
 std::atomic<int> g_signal = 0;
-std::atomic<int64_t> g_first = 0;  // time of the first signal, nanoseconds; 0: it is just coming
+std::atomic<int64_t> g_first =
+    0;  // time of the first signal, nanoseconds; 0: the handler has not stored it yet
 std::atomic<const char*> g_notice = "";
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free &&
               std::atomic<const char*>::is_always_lock_free);

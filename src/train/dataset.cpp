@@ -17,6 +17,7 @@
 #include "train/chat/chat_data.h"
 #include "train/dataset_tokenizer.h"
 #include "train/fit.h"
+#include "train/options/evaluation_options.h"
 #include "train/parts.h"
 #include "train/preferences/preference_data.h"
 
@@ -38,7 +39,7 @@ size_t split_point(std::string_view text, double val_fraction) {
 }
 
 // Returns whether the validation text has at least one sample. A note says where it has none,
-// unless no validation was asked for.
+// unless --val-fraction is 0.
 bool enough_for_validation(const io::TokenSource& val, const TrainOptions& options,
                            std::vector<std::string>& notes) {
   if (options.skips_validation()) return false;
@@ -129,8 +130,9 @@ Dataset from_shards(const TrainOptions& options, const std::string& tokenizer_fo
   Dataset d;
   d.train = split ? io::TokenSource::open_split(options.data[0], "train")
                   : io::TokenSource::open(options.data);
-  const bool val_in_folder =
-      split && !options.skips_validation() && io::TokenSource::has_split(options.data[0], "val");
+  const bool has_val_shards = split && io::TokenSource::has_split(options.data[0], "val");
+  const bool val_in_folder = has_val_shards && !options.skips_validation();
+  if (has_val_shards && !val_in_folder) d.notes.push_back(unread_validation(options.data[0]));
   if (val_in_folder)
     d.val = io::TokenSource::open_split(options.data[0], "val");
   else if (!options.val_data.empty())

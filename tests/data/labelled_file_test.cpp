@@ -287,10 +287,13 @@ TEST(LabelledFile, EveryTenthRowIsHeldOut) {
   EXPECT_EQ(validation.rows[0].line, 11);
   EXPECT_EQ(hold_out(parse(text), 0.3).validation.rows.size(), 8u);  // every third
   EXPECT_EQ(hold_out(parse(text), 0.5).validation.rows.size(), 12u);
+  const LabelledSplit none = hold_out(parse(text), 0);
+  EXPECT_EQ(none.train.rows.size(), 25u);
+  EXPECT_TRUE(none.validation.rows.empty());
   EXPECT_USER_ERROR(hold_out(parse(text), 0.02),
                     "f.tsv has 25 rows; every 50-th is for validation, so at least that many");
-  for (const double bad : {0.0, -1.0, 0.6, 1.0})
-    EXPECT_USER_ERROR(hold_out(parse(text), bad), "expected more than 0 and at most 0.5");
+  for (const double bad : {-1.0, 0.6, 1.0})
+    EXPECT_USER_ERROR(hold_out(parse(text), bad), "expected 0 to 0.5");
 }
 
 TEST(LabelledFile, ALabelThatIsHeldOutIsSaid) {

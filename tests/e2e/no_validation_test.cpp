@@ -51,6 +51,7 @@ TEST_F(NoValidation, ShardsOfAFolder) {
   *text = "--data";
   *std::next(text) = path("shards");
   expect_no_evaluation("run", args);
+  EXPECT_NE(err_.find("is not read, because --val-fraction is 0"), std::string::npos) << err_;
 }
 
 TEST_F(NoValidation, Labels) {
@@ -60,10 +61,25 @@ TEST_F(NoValidation, Labels) {
     expect_no_evaluation(task, fine_tuning(task, task, file));
     EXPECT_NE(err_.find(" and 0 for validation"), std::string::npos) << err_;
   }
+  // The record, in which the preset's --load-best-model-at-end is off, serves other verbs and runs.
+  ASSERT_EQ(run({"plan", path("classify")}), 0) << err_;
+  Options printed = fine_tuning("again", "classify", "classes.tsv", {"--val-fraction", "0"});
+  put_options(printed, {"--max-steps", "2"});
+  Options printing = printed;
+  printing.push_back("--print-config");
+  std::erase(printing, "--json");
+  ASSERT_EQ(run(printing), 0) << err_;
+  put("again.toml", out_);
+  ASSERT_EQ(run({"train", path("again.toml")}), 0) << err_;
+  Options resumed{"train", "--resume", path("classify"), "--max-steps", "4"};
+  ASSERT_EQ(run(resumed), 0) << err_;
+  put_options(resumed, {"--max-steps", "5"});
+  resumed.push_back("--load-best-model-at-end");
+  EXPECT_EQ(run(resumed), 2) << err_;
   Options best = fine_tuning("best", "classify", "classes.tsv", {"--val-fraction", "0"});
   best.push_back("--load-best-model-at-end");
   EXPECT_EQ(run(best), 2);
-  EXPECT_NE(err_.find("--val-fraction 0 has none"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("--val-fraction 0 leaves none"), std::string::npos) << err_;
 }
 
 TEST_F(NoValidation, Pictures) {

@@ -447,10 +447,10 @@ LabelledFile read_labelled_file_like(const LabelledFile& like, const std::filesy
 }
 
 LabelledSplit hold_out(LabelledFile file, double fraction) {
-  if (!(fraction > 0 && fraction <= 0.5))
-    usage_error("{} of the rows for validation; expected more than 0 and at most 0.5", fraction);
+  if (!(fraction >= 0 && fraction <= 0.5))
+    usage_error("{} of the rows for validation; expected 0 to 0.5", fraction);
   const HeldOutRows held_out(fraction);
-  if (held_out.every() > std::ssize(file.rows))
+  if (fraction > 0 && held_out.every() > std::ssize(file.rows))
     user_error(
         "{} has {}; every {}-th is for validation, so at least that many are needed: hold out a "
         "larger fraction, or name a second file",

@@ -93,7 +93,7 @@ class Training final : public Workload {
   double compile_seconds() const override { return session_->compile_seconds(); }
   int64_t tokens() const override { return train::tokens_of_step(options_); }
   double evaluation_seconds() override {
-    if (options_.eval_steps == 0) return 0;
+    if (options_.eval_steps == 0 || options_.skips_validation()) return 0;
     int64_t batches = options_.eval_batches;
     if (data_ != nullptr && data_->has_val)
       batches = train::evaluation_batches(*data_, options_, batches);

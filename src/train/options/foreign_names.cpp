@@ -152,8 +152,7 @@ void add_script_rows(ForeignTable& t) {
             });
   t.foreign("validation-split-percentage", Kind::kReal, "val-fraction", "percent of the text",
             [](TrainOptions& o, const std::string& s) {
-              o.val_fraction =
-                  parse_real(s, {.low = 0, .high = 100, .low_open = true, .high_open = true}) / 100;
+              o.val_fraction = parse_real(s, {.low = 0, .high = 100, .high_open = true}) / 100;
             });
   t.foreign(
       "torch-dtype", Kind::kText, "param-dtype", "float32, bfloat16 or auto",

@@ -65,7 +65,7 @@ void add_data_rows(Table& t) {
          ".jsonl file)");
   t.real("val-fraction", &Options::val_fraction, {.low = 0, .high = 1, .high_open = true}, "X",
          "fraction of the text held out for validation, taken from its end; with --task every k-th "
-         "row, k = 1 / X; 0: no validation",
+         "row, k = 1 / X; 0: no validation, even where the data have a set for it",
          {"val-size", "val-set-size"});
 }
 

@@ -7,6 +7,7 @@
 #include "data/labelled/metrics.h"
 #include "formats/json_file.h"
 #include "train/options.h"
+#include "train/options/evaluation_options.h"
 #include "train/options/foreign_names.h"
 #include "train/options/lora_options.h"
 #include "train/options/option_layer.h"
@@ -76,7 +77,10 @@ void fill_intervals(TrainOptions& o) {
 
 void fill(TrainOptions& o) {
   fill_preferences(o);
-  if (!o.wants_resume()) fill_row_folder(o);  // else in merge_for_resume(), which knows the task
+  if (!o.wants_resume()) {  // else in merge_for_resume(), which knows the task and the data
+    fill_row_folder(o);
+    fill_evaluation(o);
+  }
   fill_for_optimizer(o);
   fill_lora(o);
   for (const auto& [name, value] : models::find_architecture(o.architecture).defaults())
@@ -285,23 +289,6 @@ void validate_task(const TrainOptions& o) {
 
 }  // namespace
 
-void validate_metric(const TrainOptions& o) {
-  if (o.load_best_model_at_end && o.was_given("load-best-model-at-end") && o.skips_validation())
-    usage_error("--load-best-model-at-end needs evaluations, but --val-fraction 0 has none");
-  if (o.wants_resume() && o.task == TrainTask::text) return;
-  const std::vector<std::string>& known = traits_of(o).metrics;
-  const std::string& metric =
-      o.metric_for_best_model.empty() ? known.front() : o.metric_for_best_model;
-  const std::string of =
-      o.task == TrainTask::text ? "a run without --task" : fmt::format("--task {}", o.task);
-  if (std::ranges::find(known, metric) == known.end())
-    usage_error("--metric-for-best-model: expected one of {} for {}; got '{}'", listed(known), of,
-                metric);
-  if (o.greater_is_better && *o.greater_is_better == io::is_lower_better(metric))
-    usage_error("--greater-is-better: expected {}, because the best weights of {} are told by {}",
-                io::is_lower_better(metric) ? "false" : "true", of, metric);
-}
-
 void check_packable(const TrainOptions& o, models::Head head) {
   if (o.pack == "documents" && head != models::Head::next_token)
     usage_error(
@@ -449,7 +436,7 @@ void validate(const TrainOptions& o) {
                    o.dropout});
   }
   validate_task(o);
-  validate_metric(o);
+  if (!o.wants_resume()) validate_evaluation(o);  // else in merge_for_resume()
   validate_ranks(o);
   validate_lora(o);
   if (!o.text.empty() && !o.data.empty())

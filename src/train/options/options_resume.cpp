@@ -1,13 +1,13 @@
 // Options of a resumed run: which are taken from its record and which may be changed.
 #include <algorithm>
+#include <array>
 
 #include "base/file.h"
 #include "train/options.h"
+#include "train/options/evaluation_options.h"
 #include "train/options/row_folder.h"
 
 namespace brrr::train {
-
-void validate_metric(const TrainOptions& o);  // options_resolve.cpp
 
 namespace {
 
@@ -86,11 +86,11 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
       result.eval_batch_size > 0)
     result.eval_batches = (now.eval_batches * now.eval_batch_size + result.eval_batch_size - 1) /
                           result.eval_batch_size;
-  if (now.was_given("metric-for-best-model")) {
-    TrainOptions alone = result;  // as a run that is not resumed
-    alone.resume = "false";
-    validate_metric(alone);
-  }
+  const auto was_given = [&](const char* name) { return now.was_given(name); };
+  if (std::ranges::any_of(
+          std::array{"metric-for-best-model", "greater-is-better", "load-best-model-at-end"},
+          was_given))
+    validate_evaluation(result);
   // A longer run goes by steps again.
   if (now.was_given("num-train-epochs") && now.max_steps == 0) result.max_steps = 0;
   return result;

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "data/images/image_batches.h"
 #include "data/images/preprocessor.h"
+#include "train/options/evaluation_options.h"
 #include "train/trainer.h"
 
 namespace brrr::train {
@@ -126,8 +127,11 @@ TaskPictures load_pictures(const TrainOptions& o, const models::ModelPtr& known,
   io::ImageData data = open_for_model(o, known, pictures.notes);
   pictures.labels = data.train.classes();
   io::ImageSet train = std::move(data.train);
-  std::optional<io::ImageSet> val;
-  if (!o.skips_validation()) val = std::move(data.validation);
+  std::optional<io::ImageSet> val = std::move(data.validation);
+  if (val && o.skips_validation()) {
+    pictures.notes.push_back(unread_validation(o.data[0]));
+    val.reset();
+  }
   if (!o.val_data.empty()) {
     val = io::open_images_to_evaluate(o.val_data[0], {.classes = pictures.labels});
   } else if (!val && !o.skips_validation()) {

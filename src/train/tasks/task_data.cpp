@@ -74,12 +74,7 @@ TaskFiles read_task_files(const TrainOptions& o, const models::Model* model, boo
   if (all.kind != io::LabelKind::kValues && all.labels.size() < 2)
     user_error("{}: every example has the label {}; expected at least two labels", o.data[0],
                io::in_quotes(all.labels.empty() ? "" : all.labels[0]));
-  if (o.skips_validation()) {
-    files.val = all;
-    files.val.rows.clear();
-    files.val.notes.clear();
-    files.train = std::move(all);
-  } else if (o.val_data.empty()) {
+  if (o.val_data.empty()) {
     auto [train, val] = io::hold_out(std::move(all), o.val_fraction);
     files.train = std::move(train);
     files.val = std::move(val);

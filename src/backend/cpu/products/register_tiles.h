@@ -26,7 +26,7 @@ struct StripOperands {
   int64_t ldc = 0;
   bool add = false;
   int64_t last_words = kTileRows;  // 4-byte words per lane in the last tile
-  bool streams_b = false;  // B comes from memory in the order of its addresses: fetch far ahead
+  bool streams_b = false;          // B is read once and sequentially: prefetch far ahead
 };
 
 /// A block of a narrow product: at most kNarrowLanes lanes of one operand times lanes of the other
@@ -93,8 +93,8 @@ struct QuadProducts {
 };
 
 /// Sums stay in registers over all terms: 8 rows x 2 tiles of them take 16, beside two of B and one
-/// of A, so 10 loads feed 16 instructions. Each number of rows has a function of its own, because
-/// few rows, as in decoding, are bound by reading B, and padded rows would double the arithmetic.
+/// of A, so 10 loads feed 16 instructions. There is one instantiation for each number of rows:
+/// products of few rows, as in decoding, are bound by reading B, and padding would add arithmetic.
 template <class Products>
 class RegisterTiles {
  public:
@@ -108,8 +108,8 @@ class RegisterTiles {
   }
 
  private:
-  /// Distance, in bytes, at which a streamed B is fetched into the L2 cache: at 4 KB some of the
-  /// latency of memory shows, 16 and 32 KB are no faster.
+  /// Distance, in bytes, at which a streamed B is prefetched into the L2 cache. 4 KB do not hide
+  /// the latency of memory; 16 and 32 KB are no faster.
   static constexpr int64_t kStreamAhead = 8192;
 
   template <int kCols, bool kStreamsB>

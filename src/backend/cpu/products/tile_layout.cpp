@@ -16,8 +16,8 @@ int64_t assumed_l2 = 0;
 
 int64_t l2_bytes() { return assumed_l2 > 0 ? assumed_l2 : l2_cache_bytes(); }
 
-/// bf16 rows of A can be read where they lie if they fill whole tiles (strips take any number of
-/// rows of whole pairs), unless all of them fall into one set of a cache.
+/// A bf16 A is read in place if it consists of whole tiles (for strips: if k is even), unless the
+/// distance of its rows maps all of them to one cache set.
 bool left_in_place(const GemmArgs& g, const TileRate& rate) {
   return g.dtype == DType::bf16 && !g.trans_a && g.m % rate.whole_rows == 0 &&
          (g.k % rate.whole_terms == 0 || g.a_ends_in_zeros) && g.lda * 2 % kSetsRepeat != 0;
@@ -93,7 +93,7 @@ class TaskChoice {
     const bool own_a = layout_.a == TilesFrom::kTask, own_b = layout_.b == TilesFrom::kTask;
     const int64_t row_tasks = ceil_div(rows_, t.rows), col_tasks = ceil_div(cols_, t.cols);
     t.by_panel = all_terms_ && !own_a && t.rows * 2 * kPanel <= sums &&
-                 t.rows * tiles_ * kTileRowBytes <= l2_bytes() * 3 / 8;
+                 std::min(t.rows, rows_) * tiles_ * kTileRowBytes <= l2_bytes() * 3 / 8;
     if (!t.by_panel && t.rows * t.cols > sums) return;
     if (own_a && (col_tasks > 1 || task_b_words(layout_.rate) + own_a_words(t.rows) > kTaskWords))
       return;

@@ -24,8 +24,7 @@ enum class TilesFrom { kInPlace, kTeam, kTask };
 struct TileRate {
   int64_t block_tiles = 0;  // of terms
   double cycles = 0;        // for the product of two tiles
-  /// Rows of A that are read in place are a multiple of so many, each with a multiple of so many
-  /// terms.
+  /// A is read in place only if m is a multiple of whole_rows, and k of whole_terms.
   int64_t whole_rows = kTileRows, whole_terms = kTileBf16;
 };
 inline constexpr TileRate kAmxRate = {8, 16};

@@ -50,8 +50,8 @@ struct Panels {
   float* sums;         // 32 x 32, rows of 32
   bool first;          // nothing has been summed yet
   int64_t last_words;  // 4-byte words per lane in the last tile
-  int64_t rows;        // of A, without padding
-  bool streams_b;      // B comes from memory, in the order of its addresses
+  int64_t rows;        // rows of A in this panel, 1 to 32
+  bool streams_b;      // B is read once and sequentially
 };
 
 /// micro() by tile registers.
@@ -230,8 +230,8 @@ class TaskRun {
     ++b.q;
     return b.q < col_panels_ ? b : Block{0, b.t0 + kBlockTiles};
   }
-  /// Whether B, where it lies, passes by once and in the order of its addresses, so that strips
-  /// fetch it themselves: evenly, where fetching whole blocks between them would wait for memory.
+  /// Whether this task reads B once and sequentially. Strips then prefetch it line by line;
+  /// prefetching whole blocks between strips would stall on memory.
   bool streams_b() const {
     return MultipliesStrips<Tiles> && !task_.pack_b && task_.by_panel && row_panels_ == 1;
   }
