@@ -121,6 +121,9 @@ TEST_P(WeightPanels, TextsAreTheSame) {
 
 /// Panels of a file's weights are memory that the file as it is mapped does not need.
 TEST(Runner, WeightsLieInPanelsWhereTheyFit) {
+#ifdef BRRR_SANITIZED
+  GTEST_SKIP() << "the sanitizer takes memory of its own";
+#endif
   using namespace test::onnx_bytes;  // NOLINT: builders of bytes
   constexpr int64_t kWidth = 2048, kMiB = int64_t{1} << 20;
   std::vector<float> weights(static_cast<size_t>(kWidth * kWidth));  // 16 MiB
