@@ -14,9 +14,9 @@
 
 namespace brrr::system_text {
 
-/// Reads the whole file; "" when it cannot be opened or read. A successful open() does not mean
-/// that read() works: that of /proc/PID/stat fails with ESRCH once the process has ended.
-/// (std::istreambuf_iterator throws std::ios_base::failure there.)
+/// Reads the whole file. Returns "" when it cannot be opened or read: /proc/PID/stat, for example,
+/// opens while the process is alive, and reading it fails with ESRCH once the process has ended.
+/// std::istreambuf_iterator would throw std::ios_base::failure in that case.
 inline std::string read_or_empty(const std::filesystem::path& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
                                                              &std::fclose);

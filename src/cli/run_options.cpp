@@ -27,29 +27,14 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   if (!record) return given;
   const train::TrainOptions& recorded = *record;
   // Options that depend on one that is given now are derived again.
-  std::set<std::string> open{"architecture",
-                             "config",
-                             "resume",
-                             "overwrite",
-                             "init-from",
-                             "json",
-                             "text",
-                             "data",
-                             "val-data",
-                             "fit",
-                             "memory-limit",
-                             "task",
-                             "text-column",
-                             "text2-column",
-                             "label-column",
-                             "header",
-                             "quoting",
-                             "truncate",
-                             "any-labels",
-                             "metric-for-best-model",
-                             "label-smoothing",
-                             "load-best-model-at-end"};
-  open.insert("load-best-model-at-end");  // asks for validation data, which are left out above
+  std::set<std::string> open{
+      "architecture",   "config",  "resume",      "overwrite",    "init-from",
+      "json",           "text",    "data",        "val-data",     "fit",
+      "memory-limit",   "task",    "text-column", "text2-column", "label-column",
+      "header",         "quoting", "truncate",    "any-labels",   "metric-for-best-model",
+      "label-smoothing"};
+  // It needs validation data, and neither the text nor --val-data is taken from the record.
+  open.insert("load-best-model-at-end");
   // The folder of a run that trained an adapter holds the adapter.
   open.insert({"lora-r", "lora-alpha", "lora-dropout", "lora-targets", "rslora",
                "lora-modules-to-save", "load-in-4bit", "load-in-8bit", "chat-template"});

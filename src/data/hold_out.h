@@ -13,7 +13,7 @@ namespace brrr::io {
 /// fraction of 0, no row does.
 class HeldOutRows {
  public:
-  /// `fraction`: 0 to 1.
+  /// `fraction`: share of the rows that validate, 0 to 1.
   explicit HeldOutRows(double fraction)
       : every_(std::llround(std::min(1 / fraction, static_cast<double>(int64_t{1} << 60)))) {}
 

@@ -22,16 +22,16 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 constexpr int64_t kSameNanoseconds = 1'000'000'000;
 
-// Atomic because the kernel may run the handler on any thread.
+// Atomic because the operating system may run the handler on any thread.
 std::atomic<int> g_signal = 0;
-std::atomic<int64_t> g_first =
-    0;  // time of the first signal, nanoseconds; 0: the handler has not stored it yet
+// Time of the first signal in nanoseconds; 0 until the handler has stored it.
+std::atomic<int64_t> g_first = 0;
 std::atomic<const char*> g_notice = "";
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free &&
               std::atomic<const char*>::is_always_lock_free);
 struct sigaction g_old[std::size(kSignals)];
 
-// The signal handler: calls only async-signal-safe functions.
+// Handles a signal. It may call only async-signal-safe functions.
 void remember(int signal) {
   const int saved_errno = errno;
   timespec now{};

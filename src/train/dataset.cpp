@@ -237,8 +237,8 @@ bool streams(const TrainOptions& options, const io::CorpusFiles& corpus) {
   return bytes_of(corpus) > kMostAhead;
 }
 
-/// The least memory of the run without its text, for the smallest vocabulary, because the actual
-/// one is not known yet.
+/// Returns the smallest memory that the run needs without its text, in bytes. It assumes the
+/// smallest vocabulary, because no tokenizer has been learnt yet.
 int64_t least_without_text(const TrainOptions& options, int64_t budget) {
   FitContext context;
   context.model = model_of(options, 2);

@@ -177,7 +177,7 @@ struct TrainOptions {
 
   bool operator==(const TrainOptions&) const = default;
   bool was_given(std::string_view name) const;
-  /// Whether no data is held out and nothing is evaluated.
+  /// Whether the run has no validation data, so that it never evaluates.
   bool skips_validation() const { return val_data.empty() && val_fraction == 0; }
   /// The steps that eval_steps, save_steps, sample_steps or logging_steps means; 0 for none, and
   /// for a share of steps whose number is not known yet (max_steps 0).

@@ -75,8 +75,8 @@ TEST_P(GemmTiles, APanelIsTheMatrix) {
     }
 }
 
-/// A row has the same bits whatever m is, nothing is read beyond row m of A (its memory ends
-/// there), and nothing is written beyond row m of C.
+/// A row of C has the same bits for every m. A is allocated with exactly m rows, so
+/// AddressSanitizer finds reads beyond the last one, and marks in C show writes beyond it.
 TEST_P(GemmTiles, EveryNumberOfRows) {
   constexpr int64_t kRows = 35, kTerms = 1600, kColumns = 100;
   RngStream random({7, 9}, 5);

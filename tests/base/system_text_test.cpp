@@ -23,8 +23,8 @@ TEST(ReadOrEmpty, ReturnsTheWholeFile) {
   EXPECT_NE(read_or_empty("/proc/self/stat"), "");
 }
 
-// read() of a process that has ended fails with ESRCH after a successful open(); that moment cannot
-// be arranged here, but other files that open and cannot be read can.
+// A process that ends between open() and read() cannot be arranged reliably. A folder and
+// /proc/self/mem open, too, and fail on read().
 TEST(ReadOrEmpty, IsEmptyWhereReadingFails) {
   const test::TempFolder folder;
   EXPECT_EQ(read_or_empty(folder.path() / "absent"), "");

@@ -35,7 +35,7 @@ TEST_F(NoValidation, Texts) {
   Options packed = documents;
   packed.insert(packed.end(), {"--pack", "documents"});
   expect_no_evaluation("packed", small_run("packed", packed));
-  // A resumed run keeps the choice.
+  // A resumed run takes --val-fraction 0 from its record and does not evaluate, either.
   ASSERT_EQ(run({"train", "--resume", path("windows"), "--max-steps", "5"}), 0) << err_;
   EXPECT_EQ(err_.find("validation loss"), std::string::npos) << err_;
 }

@@ -91,9 +91,9 @@ LabelledFile read_labelled_file_like(const LabelledFile& like, const std::filesy
 struct LabelledSplit {
   LabelledFile train, validation;
 };
-/// Every k-th row is for validation, k = 1 / fraction rounded: rows k, 2 k, ... from 1. With a
-/// fraction of 0, none is. Throws UserError (usage) for a fraction outside [0, 0.5], and UserError
-/// for fewer than k rows.
+/// Divides the rows of a file: every k-th row validates, k = 1 / fraction rounded, counted from 1;
+/// a fraction of 0 holds no row out. Throws UserError (usage) for a fraction outside [0, 0.5], and
+/// UserError for fewer than k rows.
 LabelledSplit hold_out(LabelledFile file, double fraction);
 
 }  // namespace brrr::io

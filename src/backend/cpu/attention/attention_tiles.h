@@ -116,8 +116,7 @@ void product_by_strips(const TileGrid& a, const TileGrid& b, int64_t rows, int64
                                 c + row * ldc + j * kTileRows,
                                 ldc,
                                 add};
-      (j + 1 < cols ? Tiles::template strip<2> : Tiles::template strip<1>)(Tiles::kStripRows,
-                                                                           strip);
+      (j + 1 < cols ? Tiles::template strip<2> : Tiles::template strip<1>)(strip);
     }
   }
 }

@@ -14,8 +14,8 @@
 
 namespace brrr::cpu {
 
-/// Up to 8 rows x kCols tiles of C: c = a b, or c += a b. Distances of A and B in bytes, of C in
-/// words.
+/// Operands of a strip of C, `rows` rows x kCols tiles: c = a b, or c += a b. Distances in A and B
+/// are in bytes, in C in 4-byte words.
 struct StripOperands {
   const uint8_t* a = nullptr;      // the terms of a tile in row i begin at a + i * a_row ...
   int64_t a_row = 0, a_terms = 0;  // ... and the next tile of terms a_terms further
@@ -27,6 +27,7 @@ struct StripOperands {
   bool add = false;
   int64_t last_words = kTileRows;  // 4-byte words per lane in the last tile
   bool streams_b = false;          // B is read once and sequentially: prefetch far ahead
+  int64_t rows = 8;                // 1 to RegisterTiles::kStripRows
 };
 
 /// A block of a narrow product: at most kNarrowLanes lanes of one operand times lanes of the other
@@ -101,25 +102,25 @@ class RegisterTiles {
   static constexpr int64_t kBlockTiles = kStripBlockTiles;
   static constexpr int kStripRows = 8;
 
-  /// The first `rows` rows of a strip, 1 to kStripRows.
+  /// Multiplies a strip; kCols is 1 or 2.
   template <int kCols>
-  static void strip(int64_t rows, const StripOperands& s) {
-    (s.streams_b ? strip_by_rows<kCols, true> : strip_by_rows<kCols, false>)(rows, s);
+  static void strip(const StripOperands& s) {
+    (s.streams_b ? strip_by_rows<kCols, true> : strip_by_rows<kCols, false>)(s);
   }
 
  private:
-  /// Distance, in bytes, at which a streamed B is prefetched into the L2 cache. 4 KB do not hide
-  /// the latency of memory; 16 and 32 KB are no faster.
+  /// How far ahead of its use a streamed B is prefetched into the L2 cache, in bytes. 4 KB is too
+  /// short to hide the latency of memory; 16 KB and 32 KB are no faster.
   static constexpr int64_t kStreamAhead = 8192;
 
   template <int kCols, bool kStreamsB>
-  static void strip_by_rows(int64_t rows, const StripOperands& s) {
+  static void strip_by_rows(const StripOperands& s) {
     static constexpr void (*kStrips[kStripRows])(const StripOperands&) = {
         &strip_of<kCols, 1, kStreamsB>, &strip_of<kCols, 2, kStreamsB>,
         &strip_of<kCols, 3, kStreamsB>, &strip_of<kCols, 4, kStreamsB>,
         &strip_of<kCols, 5, kStreamsB>, &strip_of<kCols, 6, kStreamsB>,
         &strip_of<kCols, 7, kStreamsB>, &strip_of<kCols, 8, kStreamsB>};
-    kStrips[rows - 1](s);
+    kStrips[s.rows - 1](s);
   }
 
   template <int kCols, int kRows, bool kStreamsB>

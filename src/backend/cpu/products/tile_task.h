@@ -93,7 +93,8 @@ void micro_by_tiles(Tiles& tiles, const Panels& panels, AheadOfBoth& ahead) {
   if constexpr (kRows == 2 && kCols == 2) tiles.template store<3>(sums + kDown + 16, kStride);
 }
 
-/// sums += A B; kRows x kCols tiles of them exist.
+/// sums += A B. kRows x kCols tiles of the sums exist; strips take the number of rows from
+/// `panels`.
 template <class Tiles, int kRows, int kCols>
 void micro(Tiles& tiles, const Panels& panels, AheadOfBoth& ahead) {
   if constexpr (MultipliesStrips<Tiles>) {
@@ -104,11 +105,10 @@ void micro(Tiles& tiles, const Panels& panels, AheadOfBoth& ahead) {
       const uint16_t* left = panels.a + row / kTileRows * order.half + row % kTileRows * order.row;
       ahead.fetch(ceil_div(panels.count, strips));
       Tiles::template strip<kCols>(
-          std::min<int64_t>(Tiles::kStripRows, panels.rows - row),
           {reinterpret_cast<const uint8_t*>(left), 2 * order.row, 2 * order.tile,
            reinterpret_cast<const uint8_t*>(panels.b), kTileBytes, 2 * kTileBytes, panels.count,
            panels.sums + row * kPanel, kPanel, !panels.first, panels.last_words,
-           panels.streams_b && row == 0});
+           panels.streams_b && row == 0, std::min<int64_t>(Tiles::kStripRows, panels.rows - row)});
     }
   } else {
     micro_by_tiles<Tiles, kRows, kCols>(tiles, panels, ahead);
